@@ -81,7 +81,7 @@ class Filler:
         """A new namespace with so many memories, ready to be recalled."""
         embedder, key = self._site.embedder, account.key(namespace)
         filler = unasked(account.id, account.founder.public_key)
-        entry = await self._site.storage.namespaces.ensure(filler, key)
+        entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
         await self._embed_own(min(count, EMBEDDED))
         ids: list[uuid.UUID] = []
         stored: list[Vectors] = []
@@ -100,7 +100,7 @@ class Filler:
         """A new namespace with so many manual uploads, each under a vector of its own."""
         key = account.key(namespace)
         filler = unasked(account.id, account.founder.public_key)
-        entry = await self._site.storage.namespaces.ensure(filler, key)
+        entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
         await self._embed_own(min(count, EMBEDDED))
         vectors = np.stack([self._vector(n) for n in range(count)]).astype(np.float16)
         made = [_upload(account, key, entry, number) for number in range(count)]

@@ -241,7 +241,7 @@ class Arriving:
                     "A namespace has another key than the grants say.", code="namespace.key"
                 )
             key_id = bytes.fromhex(key.key_id)
-            await self._namespaces.create(access, name, key.epoch, key_id)
+            await self._namespaces.create(access, name, key.epoch, key_id, access.key)
             if await self._namespaces.key_id(access.account, name, key.epoch) != key_id:
                 raise Conflict("A namespace has another key here.", code="namespace.key")
         async with self._accounts.owning(access) as connection:

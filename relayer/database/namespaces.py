@@ -4,16 +4,19 @@ Not here: what is in them (`memories`).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock
+from relayer.database.accounts import Lock, lock_account
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Database, Row
-from relayer.sealed.keys import AccountId, Namespace
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
 _NAMESPACES: Final = """
-SELECT n.namespace_id, n.name, k.epoch, k.key_id, n.memory_count, n.storage_bytes, n.updated_at
+SELECT n.namespace_id, n.name, k.epoch, k.key_id, k.named_by, n.memory_count, n.storage_bytes,
+       n.updated_at
 FROM namespaces n
 JOIN namespace_keys k ON k.account_id = n.account_id AND k.namespace_id = n.namespace_id
 WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
@@ -49,14 +52,39 @@ ON CONFLICT DO NOTHING
 """
 _INSERT_NAMESPACE_KEY: Final = """
 WITH fresh AS (
-    INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id, object)
-    SELECT $1, namespace_id, $3, $4, $5 FROM namespaces WHERE account_id = $1 AND name = $2
+    INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id, object, named_by)
+    SELECT $1, namespace_id, $3, $4, $5, $8 FROM namespaces WHERE account_id = $1 AND name = $2
     ON CONFLICT DO NOTHING
     RETURNING object
 )
 INSERT INTO blobs (account_id, blob_id, bytes, created_at)
 SELECT $1, $6, object, $7 FROM fresh
 ON CONFLICT DO NOTHING
+"""
+_NAMED_KEY: Final = """
+SELECT object FROM namespace_keys
+WHERE account_id = $1 AND namespace_id = $2 AND epoch = $3 AND key_id = $4
+"""
+# The object of before has had its time; that of today may have had its own before.
+_REPLACE_KEY: Final = """
+WITH changed AS (
+    UPDATE namespace_keys SET key_id = $4, object = $5, named_by = $6
+    WHERE account_id = $1 AND namespace_id = $2 AND epoch = $3
+), staged AS (
+    DELETE FROM blobs WHERE account_id = $1 AND blob_id = $8
+), kept AS (
+    DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $7
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
+    SELECT $1, $8, $9 WHERE $10 AND $8::bytea IS NOT NULL
+    ON CONFLICT (account_id, blob_id) DO UPDATE SET due_at = excluded.due_at
+)
+INSERT INTO blobs (account_id, blob_id, bytes, created_at) VALUES ($1, $7, $5, $9)
+ON CONFLICT DO NOTHING
+"""
+_VOUCH: Final = """
+UPDATE namespace_keys SET named_by = $5
+WHERE account_id = $1 AND namespace_id = $2 AND epoch = $3 AND key_id = $4
 """
 # Counts as the rows are, before lost ones are restored and counted again.
 _RECOUNT_NAMESPACES: Final = """
@@ -113,6 +141,7 @@ async def create_namespace(
     object_id: bytes,
     now: datetime,
     namespaces_max: int,
+    named_by: PublicKey | None,
 ) -> None:
     """The namespace's rows, unless they exist; nothing at all when the account has too many.
 
@@ -123,8 +152,73 @@ async def create_namespace(
         await lock(connection)
         await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
         await connection.execute(
-            _INSERT_NAMESPACE_KEY, account, name, epoch, key_id, signed, object_id, now
+            _INSERT_NAMESPACE_KEY, account, name, epoch, key_id, signed, object_id, now, named_by
         )
+
+
+@dataclass(frozen=True)
+class NamedAnew:
+    """The key that a namespace has in an epoch from now on.
+
+    Attributes:
+        signed: the object that names it in the journal; `object_id` is the name of that.
+        outside: whether the journal is outside the database.
+    """
+
+    key_id: bytes
+    signed: bytes
+    object_id: bytes
+    named_by: PublicKey
+    now: datetime
+    outside: bool
+
+
+async def replace_key(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_id: int,
+    epoch: int,
+    before: bytes,
+    serial: int,
+    after: NamedAnew,
+) -> bool:
+    """Give a namespace another key's id in an epoch; whether it still had the one of `before`, and
+    the account no newer grant or revocation than that of `serial`, by which it was judged."""
+    async with database.transaction() as connection:
+        heads = await lock_account(connection, account)
+        if heads is None or heads.grant_serial != serial:
+            return False
+        place = (account, namespace_id, epoch)
+        found = await connection.fetchrow(_NAMED_KEY, *place, before)
+        if found is None:
+            return False
+        old = found["object"]  # None of an earlier release
+        await connection.execute(
+            _REPLACE_KEY,
+            *place,
+            after.key_id,
+            after.signed,
+            after.named_by,
+            after.object_id,
+            None if old is None else blob_hash(blob_id(old)),
+            after.now,
+            after.outside,
+        )
+        return True
+
+
+async def vouch(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_id: int,
+    epoch: int,
+    key_id: bytes,
+    named_by: PublicKey,
+) -> None:
+    """Note whose word it is that a namespace has the key of this id in an epoch."""
+    await database.execute(_VOUCH, account, namespace_id, epoch, key_id, named_by)
 
 
 async def recount(database: Database, account: AccountId) -> None:

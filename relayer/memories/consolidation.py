@@ -322,7 +322,7 @@ class Consolidator:
         ids = [r.row["memory_id"] for r in sources]
         draft = replace(draft, metadata={SOURCES: " ".join(map(str, ids))})
         key = work.keys.of(work.namespace)[0]
-        entry = await self._namespaces.ensure(work.access, key)
+        entry = await self._namespaces.ensure(work.access, key, work.keys.lender)
         kind = envelope.SUMMARY if action == run_rows.SUMMARY else envelope.MEMORY
         address = envelope.Address(kind, scope.account, new_id(), 1)
         blob = envelope.seal(key, address, encode(draft, actor), created_ms=to_ms(now))

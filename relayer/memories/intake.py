@@ -145,7 +145,7 @@ class Intake:
         return Prepared(
             draft=draft,
             key=epochs[0],
-            entry=await self._namespaces.ensure(access, epochs[0]),
+            entry=await self._namespaces.ensure(access, epochs[0], keys.lender),
             fingerprints=fingerprints,
             other_kinds=other_kinds,
             marks=marks,

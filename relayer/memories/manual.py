@@ -81,7 +81,7 @@ class Manual:
                 "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
             )
         form = TURNED if caller.access.custody == "managed" else SENT
-        entry = await self._namespaces.ensure(caller.access, key)
+        entry = await self._namespaces.ensure(caller.access, key, caller.keys.lender)
         memory = new_upload(
             key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
         )

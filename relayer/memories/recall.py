@@ -289,11 +289,14 @@ class RecallService:
                 caller.access, namespace, {key.epoch for key in keys}
             )
             if entry is not None:
-                found += [
-                    (entry.namespace_id, key)
-                    for key in keys
-                    if entry.key_ids.get(key.epoch) == key.key_id
-                ]
+                for key in keys:
+                    known = entry.key_ids.get(key.epoch)
+                    if known not in (None, key.key_id):
+                        await self._namespaces.settle(
+                            caller.access.account, key, caller.keys.lender
+                        )
+                    if known is not None:
+                        found.append((entry.namespace_id, key))
         return found
 
     @staged("recall.embed")

@@ -130,7 +130,7 @@ class Resealer:
             return False
         for name in {row["namespace"] for row in found}:
             relayer = unasked(account, self._identity.public_key)
-            await self._namespaces.ensure(relayer, keys.of(Namespace(name))[0])
+            await self._namespaces.ensure(relayer, keys.of(Namespace(name))[0], keys.lender)
         vectors: dict[uuid.UUID, Vectors] = {}
         if not turns:
             vectors = await self._turned(account, keys, found)

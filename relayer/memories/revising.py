@@ -205,7 +205,7 @@ class Reviser:
         redacted: dict[str, int],
     ) -> Edited:
         epochs = caller.keys.of(draft.namespace)
-        entry = await self._namespaces.ensure(caller.access, epochs[0])
+        entry = await self._namespaces.ensure(caller.access, epochs[0], caller.keys.lender)
         await self._check_alone(caller, row, draft, epochs, entry)
         memory = await offload(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
         receipt = await self._store(

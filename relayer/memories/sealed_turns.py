@@ -41,7 +41,7 @@ class SealedTurns:
     ) -> tuple[rows.NewEpisode, NamespaceEntry]:
         """A conversation as a turn in one of the states, not stored yet; and its namespace."""
         key = caller.keys.of(conversation.namespace)[0]
-        entry = await self._namespaces.ensure(caller.access, key)
+        entry = await self._namespaces.ensure(caller.access, key, caller.keys.lender)
         draft, turn_id = as_draft(conversation), new_id()
         address = envelope.Address(envelope.EPISODE, caller.access.account, turn_id, 1)
         blob = envelope.seal(

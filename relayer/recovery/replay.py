@@ -315,7 +315,8 @@ class Replay:
         if await self.repeat(erasures):
             relayer = unasked(account, self._identity.public_key)
             for named in names:
-                await self._namespaces.create(relayer, named.namespace, named.epoch, named.key_id)
+                place = (named.namespace, named.epoch)
+                await self._namespaces.create(relayer, *place, named.key_id, by=None)
             async with self._database.transaction() as connection:
                 await rows.set_incomplete(connection, account)
                 await queue.enqueue(connection, queue.RESTORE, account, [])

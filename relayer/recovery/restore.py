@@ -354,7 +354,7 @@ class Restore:
         draft, writer = decode(record)
         if draft.namespace != key.namespace:
             return None
-        entry = await self._namespaces.ensure(access, key)
+        entry = await self._namespaces.ensure(access, key, access.key)
         return Found(header, key, entry, blob, record, draft, writer)
 
     async def _restore_turn(

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from relayer.clock import Clock, to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.sealed.grants import Chain, oldest_epoch, open_grant
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey, Root
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
 from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
@@ -38,6 +38,10 @@ DERIVED_MAX: Final = 256  # namespaces of an account, half a KiB each; more are 
 class Keys(Protocol):
     """The namespace keys that one request or job may use."""
 
+    @property
+    def lender(self) -> PublicKey | None:
+        """Whose word it is that these are the keys; None where nobody asks."""
+
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
         """The namespace's keys, newest epoch first.
 
@@ -52,6 +56,7 @@ class RootKeys:
 
     account: AccountId
     roots: tuple[Root, ...] = field(repr=False)
+    lender: PublicKey | None = None  # the custodian
     _derived: dict[Namespace, tuple[NamespaceKey, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -72,6 +77,7 @@ class LentKeys:
     """Keys that came with an unlock header, or that the ring still holds."""
 
     keys: Mapping[Namespace, Sequence[NamespaceKey]] = field(repr=False)
+    lender: PublicKey | None = None  # none of those that the ring holds
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
         """The namespace's keys, newest epoch first."""
@@ -83,12 +89,12 @@ class LentKeys:
         return found
 
 
-def lent(keys: Sequence[NamespaceKey]) -> LentKeys:
+def lent(keys: Sequence[NamespaceKey], lender: PublicKey | None = None) -> LentKeys:
     """Keys by namespace, newest epoch first."""
     by_namespace: dict[Namespace, list[NamespaceKey]] = {}
     for key in sorted(keys, key=lambda k: -k.epoch):
         by_namespace.setdefault(key.namespace, []).append(key)
-    return LentKeys(by_namespace)
+    return LentKeys(by_namespace, lender)
 
 
 class Custody:
@@ -142,7 +148,7 @@ class Custody:
             ) from None
         except CryptoError:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
-        keys = lent(unlock.keys)
+        keys = lent(unlock.keys, access.key)
         if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
             raise Misdirected(OUTDATED, code="epoch.outdated")
         now_ms = to_ms(self._clock())
@@ -197,7 +203,11 @@ class Custody:
             oldest = oldest_epoch(grants)
             newest_first = tuple(roots[e] for e in sorted(roots, reverse=True) if e >= oldest)
             assert all(isinstance(r, Root) for r in newest_first)
-            self._roots[cached] = RootKeys(chain.account, newest_first)  # type: ignore[arg-type]  # asserted above
+            self._roots[cached] = RootKeys(
+                chain.account,
+                newest_first,  # type: ignore[arg-type]  # asserted above
+                self._identity.public_key,
+            )
             if len(self._roots) > ROOTS_MAX:
                 self._roots.popitem(last=False)
         return self._roots[cached]
@@ -228,22 +238,29 @@ class Custody:
         return unlock, unnamed
 
     async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> set[Namespace]:
-        """Every lent key is one its sender was granted, and the one everybody else knows; the
-        namespaces of those that nobody knows yet.
+        """Every lent key is one its sender was granted, and the one everybody else knows, or has
+        to know from now on; the namespaces of those that nobody knows yet.
 
         Raises:
-            CryptoError: outside the grants, or another key than the namespace's.
+            CryptoError: outside the grants, or another key than these say.
+            NotAllowed: the namespace has another key.
         """
         unnamed = set()
         for key in unlock.keys:
-            named = _named_key_ids(access, key)
-            if named is None and not any(g.whole_account for g in access.grants):
+            granted = _named_key_ids(access, key)
+            if granted is None and not any(g.whole_account for g in access.grants):
                 raise CryptoError("the key is outside the grants")
-            if named is None:
-                named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
-            if named is None:
-                named = chain.key_ids.get((key.namespace, key.epoch))
-            if named is not None and named != key.key_id:
+            if granted is not None:
+                if granted != key.key_id:
+                    raise CryptoError("another key than the grant's")
+                continue
+            named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
+            if named is not None:
+                if named != key.key_id:
+                    await self._namespaces.settle(access.account, key, access.key)
+                continue
+            named = chain.key_ids.get((key.namespace, key.epoch))
+            if named not in (None, key.key_id):
                 raise CryptoError("another key than the namespace's")
             if named is None and not _root_epoch(access, key.epoch):
                 raise CryptoError("no root of that epoch")

@@ -1,23 +1,30 @@
 """Namespaces by name: their number in the account and the key ids of their epochs.
 
-Not here: the keys themselves (`custody.py`). A row, once written, never changes its number or its
-key ids, so what was found is cached.
+Not here: the keys themselves (`custody.py`).
+
+- Whoever may write first may name a key, and nobody here can tell whether it comes from the root.
+  So a key id that an owner, or the custodian, named stands; any other gives way to theirs.
+- A row never changes its number, and its key ids only so: what was found is cached, and read again
+  before a key is refused.
+- What was sealed under a key that gave way stays where it is, and opens no more.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from relayer.clock import Clock
+from relayer.clock import Clock, to_ms
 from relayer.database import namespaces as namespace_rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed
 from relayer.journal.outbox import Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
+from relayer.sealed.grants import Chain
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
@@ -26,13 +33,16 @@ from relayer.tenants.accounts import Accounts
 
 CACHED_MAX: Final = 50_000
 
+log = logging.getLogger("relayer.namespaces")
+
 
 @dataclass(frozen=True)
 class NamespaceEntry:
-    """A namespace's number, and epoch → key id."""
+    """A namespace's number, epoch → key id, and epoch → who named that, where it is known."""
 
     namespace_id: int
     key_ids: dict[int, bytes]
+    named_by: dict[int, PublicKey | None]
     looked_at: IndexMark | None = None  # when epochs were missed in it last
 
 
@@ -92,8 +102,10 @@ class Namespaces:
             entry = await self._load(account, namespace)
         return None if entry is None else entry.key_ids.get(epoch)
 
-    async def ensure(self, access: Access, key: NamespaceKey) -> NamespaceEntry:
-        """The namespace with this key's epoch, created if it is new.
+    async def ensure(
+        self, access: Access, key: NamespaceKey, by: PublicKey | None
+    ) -> NamespaceEntry:
+        """The namespace with this key's epoch, created if it is new; `by` is who lends the key.
 
         Raises:
             BadRequest: the account has as many namespaces as it may.
@@ -103,18 +115,116 @@ class Namespaces:
         """
         account = access.account
         if await self.key_id(account, key.namespace, key.epoch) is None:
-            await self.create(access, key.namespace, key.epoch, key.key_id)
+            await self.create(access, key.namespace, key.epoch, key.key_id, by)
         entry = await self.find(account, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
             entry = await self._load(account, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
             raise BadRequest("The account has too many namespaces.", code="namespace.too_many")
         if entry.key_ids[key.epoch] != key.key_id:
-            raise NotAllowed("The unlock header was rejected.", code="unlock_rejected")
+            return await self.settle(account, key, by)
+        return await self._vouched(account, key, by, entry)
+
+    async def settle(
+        self, account: AccountId, key: NamespaceKey, by: PublicKey | None
+    ) -> NamespaceEntry:
+        """The namespace, which has this key in its epoch, or has it from now on: if an owner or the
+        custodian lends it, and the other one was named by nobody who is that.
+
+        Raises:
+            NotAllowed: it has another one.
+        """
+        entry = await self._load(account, key.namespace)  # another process may have settled it
+        chain = await self._accounts.chain(account)
+        if entry is not None and self._gives_way(entry, chain, key, by):
+            await self._replace(chain, key, by, entry)
+            entry = await self._load(account, key.namespace)
+        if entry is None or entry.key_ids.get(key.epoch) != key.key_id:
+            raise NotAllowed(
+                f"Namespace '{key.namespace}' has another key in epoch {key.epoch}, sent by whoever"
+                " wrote there first. If that one is wrong, a request there by an owner replaces"
+                " it.",
+                code="unlock_rejected",
+            )
         return entry
 
-    async def create(self, access: Access, namespace: Namespace, epoch: int, key_id: bytes) -> None:
-        """The namespace with the key of this id in an epoch, unless there is one.
+    def _gives_way(
+        self, entry: NamespaceEntry, chain: Chain, key: NamespaceKey, by: PublicKey | None
+    ) -> bool:
+        """Whether another key of this epoch gives way to one that `by` lends."""
+        known = entry.key_ids.get(key.epoch)
+        granted = chain.key_ids.get((key.namespace, key.epoch))
+        return (
+            known not in (None, key.key_id)
+            and granted in (None, key.key_id)
+            and self._holds_all(chain, by)
+            and not self._holds_all(chain, entry.named_by.get(key.epoch))
+        )
+
+    def _holds_all(self, chain: Chain, key: PublicKey | None) -> bool:
+        """Whether a key is an owner's or a custodian's now."""
+        live = () if key is None else chain.live(key, to_ms(self._clock()))
+        return any(grant.role in ("owner", "custodian") for grant in live)
+
+    async def _replace(
+        self, chain: Chain, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
+    ) -> None:
+        assert by is not None
+        account = chain.account
+        signed = sign_namespace(
+            self._identity, NamedKey(account, key.namespace, key.epoch, key.key_id)
+        )
+        replaced = await namespace_rows.replace_key(
+            self._database,
+            account=account,
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            before=entry.key_ids[key.epoch],
+            serial=chain.serial,
+            after=namespace_rows.NamedAnew(
+                key_id=key.key_id,
+                signed=signed,
+                object_id=blob_hash(blob_id(signed)),
+                named_by=by,
+                now=self._clock(),
+                outside=self._outbox.outside,
+            ),
+        )
+        if replaced:
+            log.warning("an owner's key took a writer's place", extra={"event": "namespace.key"})
+        await self._outbox.publish_soon()
+
+    async def _vouched(
+        self, account: AccountId, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
+    ) -> NamespaceEntry:
+        """The namespace, whose key an owner, or the custodian, vouches for from now on who lends it
+        for a write."""
+        named_by = entry.named_by.get(key.epoch)
+        if by is None or by == named_by:
+            return entry
+        chain = self._accounts.known(account)
+        if self._holds_all(chain, named_by) or not self._holds_all(chain, by):
+            return entry
+        await namespace_rows.vouch(
+            self._database,
+            account=account,
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            key_id=key.key_id,
+            named_by=by,
+        )
+        return await self._load(account, key.namespace) or entry
+
+    async def create(
+        self,
+        access: Access,
+        namespace: Namespace,
+        epoch: int,
+        key_id: bytes,
+        by: PublicKey | None,
+    ) -> None:
+        """The namespace with the key of this id in an epoch, named by this key, unless there is
+        one.
 
         The journal learns its name: without that, nobody could find what is sealed in it.
 
@@ -135,6 +245,7 @@ class Namespaces:
             object_id=blob_hash(blob_id(signed)),
             now=self._clock(),
             namespaces_max=Limits.namespaces_max,
+            named_by=by,
         )
         await self._outbox.publish_soon()
 
@@ -142,7 +253,11 @@ class Namespaces:
         rows = await namespace_rows.find_namespaces(self._database, account, [namespace])
         if not rows:
             return None
-        entry = NamespaceEntry(rows[0]["namespace_id"], {r["epoch"]: r["key_id"] for r in rows})
+        entry = NamespaceEntry(
+            rows[0]["namespace_id"],
+            {r["epoch"]: r["key_id"] for r in rows},
+            {r["epoch"]: r["named_by"] for r in rows},
+        )
         self._known[account, namespace] = entry
         if len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)

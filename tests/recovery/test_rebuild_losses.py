@@ -53,6 +53,7 @@ COUNTED = {
 LOST = {
     "labels": {"accounts.label", "grants.label"},
     "settings": {"accounts.settings"},
+    "who named the keys of namespaces": {"namespace_keys.named_by"},
     "life spans of namespaces": {"namespaces.ttl_s", "memories.expires_at"},
     "which of them are to be sealed anew": {"namespaces.reseal_below"},
     "webhooks": {"webhooks"},
