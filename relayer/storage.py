@@ -68,16 +68,17 @@ def storage_on(
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
     accounts = Accounts(database=database, identity=identity, clock=clock)
+    namespaces = Namespaces(
+        database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
+    )
     granting = Granting(
         database=database,
         accounts=accounts,
+        namespaces=namespaces,
         outbox=outbox,
         identity=identity,
         clock=clock,
         grants_max=settings.account_grants_max,
-    )
-    namespaces = Namespaces(
-        database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
     )
     custody = Custody(
         accounts=accounts,

@@ -1,10 +1,13 @@
 """Grants of an account, as an owner would send them."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import Identity, NamespaceKey, Root
+from relayer.sealed.objects import sign_object
+from relayer.sealed.primitives import to_base64
 from relayer.upkeep import provision
 from tests.services import Bench
 
@@ -62,3 +65,10 @@ async def entrust(bench: Bench, owner: provision.NewKey, roots: Sequence[Root]) 
     """Make the relayer a custodian of the account."""
     relayer = bench.storage.identity
     await post(bench, owner, relayer, await issue(bench, owner, relayer, roots, role="custodian"))
+
+
+def resigned(issuer: Identity, signed: bytes, *, box: bytes) -> bytes:
+    """The grant with another's box, signed again."""
+    members = json.loads(signed[:-64])
+    del members["v"]
+    return sign_object(issuer, "grant", {**members, "box": to_base64(box)})

@@ -45,8 +45,9 @@ from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
-from relayer.tenants.granting import Granting, check_bounds
+from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+from relayer.tenants.new_grants import check_bounds
 from relayer.tenants.rotation import Needs
 
 FORGET: Final = "forget"

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from relayer.clock import MOMENT_MS_MAX, Clock, to_ms
+from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Connection, Database, UniqueViolation
-from relayer.errors import BadRequest, Conflict, NotFound, QuotaExceeded
+from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, next_receipt
 from relayer.sealed.envelope import blob_hash, blob_id
@@ -31,13 +32,21 @@ from relayer.sealed.grants import (
     verify_join,
 )
 from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
-from relayer.sealed.primitives import CryptoError, exchange_public_key
+from relayer.sealed.named import NamedKey
+from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.new_grants import (
+    check_bounds,
+    check_scope,
+    check_use,
+    named_by_live,
+    uuids_of,
+)
 
 NIL: Final = uuid.UUID(int=0)  # stands in receipts for a revocation, which has no id
-STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
 
 
 class Granting:
@@ -48,6 +57,7 @@ class Granting:
         *,
         database: Database,
         accounts: Accounts,
+        namespaces: Namespaces,
         outbox: Outbox,
         identity: Identity,
         clock: Clock,
@@ -55,6 +65,7 @@ class Granting:
     ) -> None:
         self._database = database
         self._accounts = accounts
+        self._namespaces = namespaces
         self._outbox = outbox
         self._identity = identity
         self._clock = clock
@@ -74,6 +85,8 @@ class Granting:
         try:
             items = [parse_grant(signed) for signed in grants]
             for item in items:
+                check_use(item, uuids_of(chain), to_ms(self._clock()))
+                check_scope(item, named_by_live(chain, to_ms(self._clock())))
                 chain.add(item)
                 check_bounds(item)
                 self.check_custodian(item)
@@ -180,7 +193,49 @@ class Granting:
         self.check_room(chain, grant)
         if any(entry.epoch > chain.epoch for entry in grant.scope):
             raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
+        self._check_continued(chain, grant)
+        await self._settle(grant)
         return grant, await self._accept(account, grant, actor=actor, label=label)
+
+    def _check_continued(self, chain: Chain, grant: Grant) -> None:
+        """Return when a grant may be the chain's next.
+
+        Raises:
+            BadRequest: it breaks a rule.
+            Conflict: another serial is due.
+        """
+        if grant.account == chain.account and grant.serial != chain.serial + 1:
+            raise Conflict(
+                f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
+            )
+        try:
+            check_use(grant, uuids_of(chain), to_ms(self._clock()))
+            check_scope(grant, named_by_live(chain, to_ms(self._clock())))
+            chain.copy().add(grant)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+
+    async def _settle(self, grant: Grant) -> None:
+        """Return when namespaces have the keys that a grant names, where they have any.
+
+        Raises:
+            BadRequest: one has another one, which an owner named, or a grant.
+        """
+        entries = {
+            (e.namespace, e.epoch): NamedKey(grant.account, e.namespace, e.epoch, e.key_id)
+            for e in grant.scope
+            if e.namespace is not None
+        }
+        names = [name for name, _ in entries]
+        found = await namespace_rows.find_namespaces(self._database, grant.account, names)
+        for row in found:
+            entry = entries.get((row["name"], row["epoch"]))
+            if entry is None or entry.key_id == row["key_id"]:
+                continue
+            try:
+                await self._namespaces.settle(grant.account, entry, grant.issuer)
+            except NotAllowed as error:
+                raise BadRequest(error.message, code="grant.invalid") from None
 
     async def revoke(
         self, *, account: AccountId, actor: PublicKey, signed: bytes
@@ -391,24 +446,6 @@ class Granting:
             epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
         )
         return receipt
-
-
-def check_bounds(item: Grant | Revocation) -> None:
-    """Return when a grant or revocation that is new here keeps to what this relayer works with.
-
-    What was accepted before stays valid, whatever it says.
-
-    Raises:
-        CryptoError: it has a time beyond those that a clock shows, or an epoch beyond those that
-            columns hold; or it withdraws what is no usable key, of which no client reads a word.
-    """
-    exchange_public_key(item.recipient)
-    expires_ms = item.expires_ms if isinstance(item, Grant) else None
-    if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
-        raise CryptoError("a time is out of range")
-    epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
-    if max(epochs) > STORED_EPOCH_MAX:
-        raise CryptoError("an epoch is out of range")
 
 
 def _grant_item(item: Grant | Revocation) -> Item:

@@ -126,10 +126,10 @@ class Namespaces:
         return await self._vouched(account, key, by, entry)
 
     async def settle(
-        self, account: AccountId, key: NamespaceKey, by: PublicKey | None
+        self, account: AccountId, key: NamespaceKey | NamedKey, by: PublicKey | None
     ) -> NamespaceEntry:
         """The namespace, which has this key in its epoch, or has it from now on: if an owner or the
-        custodian lends it, and the other one was named by nobody who is that.
+        custodian lends or grants it, and the other one was named by nobody who is that.
 
         Raises:
             NotAllowed: it has another one.
@@ -149,7 +149,11 @@ class Namespaces:
         return entry
 
     def _gives_way(
-        self, entry: NamespaceEntry, chain: Chain, key: NamespaceKey, by: PublicKey | None
+        self,
+        entry: NamespaceEntry,
+        chain: Chain,
+        key: NamespaceKey | NamedKey,
+        by: PublicKey | None,
     ) -> bool:
         """Whether another key of this epoch gives way to one that `by` lends."""
         known = entry.key_ids.get(key.epoch)
@@ -167,7 +171,11 @@ class Namespaces:
         return any(grant.role in ("owner", "custodian") for grant in live)
 
     async def _replace(
-        self, chain: Chain, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
+        self,
+        chain: Chain,
+        key: NamespaceKey | NamedKey,
+        by: PublicKey | None,
+        entry: NamespaceEntry,
     ) -> None:
         assert by is not None
         account = chain.account

@@ -38,7 +38,14 @@ from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Custody, Keys
-from relayer.tenants.granting import Granting, check_bounds
+from relayer.tenants.granting import Granting
+from relayer.tenants.new_grants import (
+    check_bounds,
+    check_scope,
+    check_use,
+    named_by_live,
+    uuids_of,
+)
 
 Choice = Literal["revoked", "all", "none"]
 Problem = Literal["missing", "later"]
@@ -243,12 +250,19 @@ class Rotations:
             raise Conflict(
                 f"The next serial of this account is {before.serial + 1}.", code="grant.serial"
             )
+        named = named_by_live(before, now_ms)
+        roots = {place: ids for place, ids in named.items() if place[0] is None}
+        uuids = uuids_of(before)
         try:
             for item in items:
                 if isinstance(item, Grant):
                     if not after.live(item.recipient, now_ms):
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
                     self._granting.check_custodian(item)
+                    check_use(item, uuids, now_ms)
+                    uuids.add(item.grant)
+                    # Of a namespace it gives what its roots say: so a wrong key is put right.
+                    check_scope(item, roots)
                 check_bounds(item)
                 self._granting.check_room(after, item)
                 after.add(item)

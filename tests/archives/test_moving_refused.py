@@ -20,7 +20,7 @@ from relayer.sealed.grants import issue_grant, parse_any
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.settings import Settings
-from relayer.tenants.granting import STORED_EPOCH_MAX
+from relayer.tenants.new_grants import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from tests.granting import issue

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -69,6 +70,14 @@ class Machine:
             private_key=key.private_key,
             namespace=namespace,
         )
+
+    def add_ended_key(self, name: str, namespace: str) -> Path:
+        """One whose grant has ended; a relayer takes none that has before."""
+        path = self.add_key(name, namespace, expires=timedelta(seconds=5))
+        over = time.monotonic() + 5
+        while time.monotonic() < over:
+            time.sleep(0.1)
+        return path
 
     def examine(self, *, clock=time.time, timeout_s=5.0, probe=False, **options: str):
         """The findings by check; each command can be typed, and nothing secret is in them."""

@@ -34,7 +34,7 @@ def test_a_revoked_key_by_the_owners_list(user: Machine) -> None:
 
 
 def test_an_expired_key_by_the_owners_list(user: Machine) -> None:
-    user.add_key("coder", "coder", expires=timedelta(milliseconds=1))
+    user.add_ended_key("coder", "coder")
     found = the_problem(user.examine(agent="coder"), "key")
     assert found.detail.startswith("This key's grant ended at 2")
     assert found.command == "memrelay agents provision coder"
@@ -52,7 +52,7 @@ def test_a_key_that_was_never_granted(user: Machine) -> None:
 
 def test_a_refused_key_outside_of_the_agents_folder(user: Machine) -> None:
     """The main profile tells all the same; a new key needs another file."""
-    path = user.add_key("coder", "coder", expires=timedelta(milliseconds=1))
+    path = user.add_ended_key("coder", "coder")
     moved = path.rename(user.home / "coder.json")
     for options in ({"profile": str(moved)}, {}):
         found = the_problem(user.examine(**options), "key")
@@ -73,7 +73,7 @@ def test_a_refused_key_without_an_owner(user: Machine) -> None:
 
 
 def test_an_owner_of_another_relayer_is_not_asked(user: Machine) -> None:
-    user.add_key("coder", "coder", expires=timedelta(milliseconds=1))
+    user.add_ended_key("coder", "coder")
     user.write(url="http://127.0.0.1:9")
     found = the_problem(user.examine(agent="coder"), "key")
     assert found.detail == "The relayer does not accept this key: never granted, revoked or ended."

@@ -334,7 +334,7 @@ class TestLastOwner:
     def test_an_owner_whose_time_is_over_does_not_count(self, sealed: Machine) -> None:
         with sealed.client() as owner:
             owner.add_key(
-                namespaces=None, role="owner", label="brief", expires=timedelta(seconds=1)
+                namespaces=None, role="owner", label="brief", expires=timedelta(seconds=5)
             )
             owner.add_key(namespaces=None, role="owner", label="deputy")
             until = time.monotonic() + WAIT_S_MAX

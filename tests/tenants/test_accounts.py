@@ -1,7 +1,6 @@
 """Accounts and grants through the database: who may do what, now and on every replica."""
 
 import asyncio
-import json
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -20,13 +19,12 @@ from relayer.sealed.keys import (
     Root,
     account_id,
 )
-from relayer.sealed.objects import sign_object
-from relayer.sealed.primitives import random_key, to_base64
+from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep import provision
 from tests.conftest import BenchMaker
-from tests.granting import entrust, issue, post
+from tests.granting import entrust, issue, post, resigned
 from tests.services import OTHER, TEAM, Bench, access_of, new_identity
 
 
@@ -131,13 +129,6 @@ def founding(founder: Identity, account: AccountId, root: Root, **members: Any) 
             **members,
         },
     )
-
-
-def resigned(issuer: Identity, signed: bytes, *, box: bytes) -> bytes:
-    """The grant with another's box, signed again."""
-    members = json.loads(signed[:-64])
-    del members["v"]
-    return sign_object(issuer, "grant", {**members, "box": to_base64(box)})
 
 
 class TestRoles:

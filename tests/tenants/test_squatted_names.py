@@ -132,9 +132,14 @@ async def test_what_a_grant_names_no_owner_replaces(bench: Bench) -> None:
 
 
 async def test_a_key_of_one_namespace_hears_of_it_too(bench: Bench) -> None:
-    """Its own grant names the right key; before an owner comes, nothing is found with it."""
-    owner, _, _ = await squatted(bench)
+    """Its own grant names the right key, which an earlier release stored beside the wrong one."""
+    owner, _, invented = await squatted(bench)
     agent = await held_by_name(owner)
+    await bench.sql(
+        "UPDATE namespace_keys SET key_id = $1, named_by = NULL WHERE epoch = 2",
+        invented[1].key_id,
+    )
+    bench = owner.bench = bench.another()
     caller = await owner.caller(agent)
     for use in (bench.texts(caller, "Anna"), bench.remember(caller, "Anna prefers water.")):
         with pytest.raises(NotAllowed, match="'team' has another key in epoch 2"):

@@ -16,7 +16,7 @@ from relayer.identity import make_identity
 from relayer.installation import opened
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
-from relayer.storage import Storage
+from relayer.storage import Storage, storage_on
 from relayer.upkeep import doctor, provision
 from tests.conftest import TestDatabase
 from tests.swift import KEY, Swift
@@ -38,19 +38,20 @@ async def finding(settings: Settings, check: str, key: str = "") -> dict[str, An
 
 
 async def add_key(
-    storage: Storage, managed: provision.NewKey, *, ended: bool = False
+    settings: Settings, storage: Storage, managed: provision.NewKey, *, ended: bool = False
 ) -> provision.NewKey:
     """A reader of `team`; with `ended`, one whose grant ended yesterday."""
     now = utc_now()
+    clock = lambda: now - timedelta(days=2) if ended else now  # noqa: E731
     return await provision.add_key(
-        storage,
+        storage_on(settings, storage.connect_args, storage.database, storage.identity, clock),
         account=managed.account,
         namespaces=[parse_namespace("team")],
         role="reader",
         label="agent",
         expires_at=now - timedelta(days=1) if ended else None,
         owner=managed.identity,
-        clock=lambda: now - timedelta(days=2) if ended else now,
+        clock=clock,
     )
 
 
@@ -61,7 +62,7 @@ async def test_without_a_key_none_is_looked_up(settings: Settings) -> None:
 async def test_a_valid_key_is_told_with_its_account_role_and_namespaces(
     settings: Settings, storage: Storage, managed: provision.NewKey
 ) -> None:
-    key = (await add_key(storage, managed)).identity.public_key.hex()
+    key = (await add_key(settings, storage, managed)).identity.public_key.hex()
     expected = f"valid: reader of team in account {account_text(managed.account)}"
     for text in (key, key[:8], key.upper()):
         found = await finding(settings, "key", text)
@@ -78,7 +79,7 @@ async def test_a_founder_holds_the_whole_account(
 async def test_a_revoked_key_is_told(
     settings: Settings, storage: Storage, managed: provision.NewKey
 ) -> None:
-    key = await add_key(storage, managed)
+    key = await add_key(settings, storage, managed)
     await provision.revoke_key(
         storage,
         account=managed.account,
@@ -94,7 +95,7 @@ async def test_a_revoked_key_is_told(
 async def test_an_expired_key_is_told_with_its_end(
     settings: Settings, storage: Storage, managed: provision.NewKey
 ) -> None:
-    key = await add_key(storage, managed, ended=True)
+    key = await add_key(settings, storage, managed, ended=True)
     found = await finding(settings, "key", key.identity.public_key.hex())
     assert (found["ok"], found["do"]) == (False, ADD)
     assert found["detail"].startswith("expired: reader of team until 2")

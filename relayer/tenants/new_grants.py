@@ -1,0 +1,98 @@
+"""What a grant or revocation that is new here must not say: it is of no use, or contradicts others.
+
+Not here: what makes a grant valid (`sealed.grants`): what was accepted before stays so, whatever it
+says, here and when it moves to another relayer. So an owner can take what contradicts this away.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Set
+from typing import Final
+
+from nacl import bindings
+
+from relayer.clock import MOMENT_MS_MAX
+from relayer.sealed.grants import Chain, Grant, Revocation
+from relayer.sealed.keys import Namespace, account_text
+from relayer.sealed.primitives import CryptoError, exchange_public_key
+
+STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
+KEY_CHARACTERS: Final = 44  # of 32 bytes in base64
+
+# (Namespace, epoch), or None for roots → the ids that live grants name.
+Named = Mapping[tuple[Namespace | None, int], Set[bytes]]
+
+
+def check_bounds(item: Grant | Revocation) -> None:
+    """Return when a grant or revocation that is new here keeps to what this relayer works with.
+
+    What was accepted before stays valid, whatever it says.
+
+    Raises:
+        CryptoError: it has a time beyond those that a clock shows, or an epoch beyond those that
+            columns hold; or it withdraws what is no usable key, of which no client reads a word.
+    """
+    exchange_public_key(item.recipient)
+    expires_ms = item.expires_ms if isinstance(item, Grant) else None
+    if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
+        raise CryptoError("a time is out of range")
+    epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
+    if max(epochs) > STORED_EPOCH_MAX:
+        raise CryptoError("an epoch is out of range")
+
+
+def named_by_live(chain: Chain, now_ms: int) -> Named:
+    """What the live grants of an account name."""
+    named: dict[tuple[Namespace | None, int], set[bytes]] = {}
+    for key in chain.grants:
+        for grant in chain.live(key, now_ms):
+            for entry in grant.scope:
+                named.setdefault((entry.namespace, entry.epoch), set()).add(entry.key_id)
+    return named
+
+
+def check_scope(grant: Grant, named: Named) -> None:
+    """Return when a grant names no other root of an epoch, or key of a namespace, than others do.
+
+    Raises:
+        CryptoError: it does.
+    """
+    for entry in grant.scope:
+        known = named.get((entry.namespace, entry.epoch))
+        if known and entry.key_id not in known:
+            what = "root" if entry.namespace is None else f"key of '{entry.namespace}'"
+            raise CryptoError(f"another {what} was granted in epoch {entry.epoch}")
+
+
+def uuids_of(chain: Chain) -> set[uuid.UUID]:
+    """The UUIDs of all of an account's grants."""
+    return {grant.grant for grants in chain.grants.values() for grant in grants}
+
+
+def check_use(grant: Grant, uuids: Set[uuid.UUID], now_ms: int) -> None:
+    """Return when a grant gives what it says, and has none of these UUIDs.
+
+    Raises:
+        CryptoError: its time is over, its UUID is another grant's, or its box cannot hold its keys.
+    """
+    if grant.expired(now_ms):
+        raise CryptoError("its time is over")
+    if grant.grant in uuids:
+        raise CryptoError("its UUID is another grant's")
+    shortest = _box_bytes_min(grant)
+    if not shortest <= len(grant.box) <= 2 * shortest:
+        raise CryptoError("its box has not the length of its keys")
+
+
+def _box_bytes_min(grant: Grant) -> int:
+    """How many bytes a grant's box has if what is in it is written in the shortest way."""
+    inside = {
+        "account": account_text(grant.account),
+        "grant": str(grant.grant),
+        "serial": grant.serial,
+        "issuer": grant.issuer.hex(),
+        "recipient": grant.recipient.hex(),
+        "keys": ["0" * KEY_CHARACTERS] * len(grant.scope),
+    }
+    written = json.dumps(inside, separators=(",", ":"))
+    return int(bindings.crypto_box_SEALBYTES) + len(written)
