@@ -6,7 +6,7 @@ hands the values in.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
@@ -322,18 +322,33 @@ def _check_endpoint(url: str, *, plain_anywhere: bool) -> None:
         raise SettingsError("RELAYER_S3_ENDPOINT is no URL of a server")
     if parts.username is not None or parts.password is not None:
         raise SettingsError("RELAYER_S3_ENDPOINT holds a key, which has settings of its own")
-    if parts.scheme == "http" and not plain_anywhere and not _is_loopback(host):
+    if parts.scheme == "http" and not plain_anywhere and not is_loopback(host):
         raise SettingsError(
             "RELAYER_S3_ENDPOINT is without TLS and not on this machine;"
             " RELAYER_S3_PLAIN_HTTP=anywhere lets it be"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine only."""
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_local(settings: Settings) -> bool:
+    """Whether only this machine can reach the relayer, unless a proxy on it lets others in."""
+    public_host = urlsplit(settings.public_url).hostname
+    return is_loopback(settings.host) and (public_host is None or is_loopback(public_host))
+
+
+def open_to_this_machine(settings: Settings) -> Sequence[str]:
+    """What whoever asks at a loopback address gets without a token, for no other reason."""
+    if not is_local(settings):
+        return ()
+    registration = ["registration"] if settings.registration == "auto" else []
+    return [*registration, *(["/metrics"] if not settings.metrics_token else [])]
 
 
 def may_lack_tls(url: str) -> bool:
@@ -353,7 +368,7 @@ def _is_here(host: str) -> bool:
         host = host[1:].partition("]")[0]
     elif host.count(":") == 1:
         host = host.partition(":")[0]
-    return host in ("", "localhost") or host.startswith(("/", "@")) or _is_loopback(host)
+    return host in ("", "localhost") or host.startswith(("/", "@")) or is_loopback(host)
 
 
 def variable(name: str) -> str:

@@ -31,13 +31,17 @@ from relayer.logs import configure
 from relayer.process import loading
 from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
-from relayer.settings import may_lack_tls, unknown_variables, variable
+from relayer.settings import may_lack_tls, open_to_this_machine, unknown_variables, variable
 
 LEFT: Final = (
     "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"
     " one of each revokes the key before and makes the new one its custodian."
 )
 
+OPEN_HERE: Final = (
+    "NOTE: {} without a token for whoever asks from this machine. Behind a proxy on it that is"
+    " anybody: set RELAYER_PUBLIC_URL to what clients call it (deploy/README.md)."
+)
 LACKS_TLS: Final = (
     "WARNING: {} leads to another machine, and without TLS if somebody between says that it has"
     " none: add ?sslmode=verify-full&sslrootcert=PATH (deploy/README.md), or ?sslmode=disable to"
@@ -63,8 +67,13 @@ def serve_command(**values: Any) -> None:
         if may_lack_tls(getattr(settings, name)) and "PGSSLMODE" not in os.environ:
             click.echo(LACKS_TLS.format(variable(name)), err=True)
     several = f" ({settings.workers} workers)" if settings.workers > 1 else ""
-    work = supervise if settings.workers > 1 else serve
-    run(work(settings, lambda url: click.echo(f"relayer {__version__} ready at {url}{several}")))
+
+    def ready(url: str) -> None:
+        if found := open_to_this_machine(settings):
+            click.echo(OPEN_HERE.format(" and ".join(found)), err=True)
+        click.echo(f"relayer {__version__} ready at {url}{several}")
+
+    run((supervise if settings.workers > 1 else serve)(settings, ready))
 
 
 @click.group("identity")

@@ -5,10 +5,11 @@ Not here: founding itself (`tenants/granting.py`).
 - Open without a token only where nobody but this machine can ask: bound to loopback, public URL
   unset or loopback, no forwarding header on the request, and a Host that is loopback too: a web
   page can make its own name point here, but its browser still says that name.
+- A proxy on this machine that says nothing of whom it asks for, and sends its own Host, cannot be
+  told from somebody here; `relayer serve` and `relayer doctor` say so.
 """
 
 import hmac
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from litestar import Request
 from litestar.connection import ASGIConnection
 
 from relayer.errors import NotAllowed
-from relayer.settings import Settings
+from relayer.settings import Settings, is_local, is_loopback
 
 _FORWARDING: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
@@ -43,12 +44,6 @@ class Registration:
             raise NotAllowed("Registration needs a token.", code="registration.token")
 
 
-def is_local(settings: Settings) -> bool:
-    """Whether only this machine can reach the relayer."""
-    public_host = urlsplit(settings.public_url).hostname
-    return is_loopback(settings.host) and (public_host is None or is_loopback(public_host))
-
-
 def is_direct(request: ASGIConnection[Any, Any, Any, Any]) -> bool:
     """Whether the request came to this machine by one of its own names, through no proxy."""
     if any(name in request.headers for name in _FORWARDING):
@@ -58,13 +53,3 @@ def is_direct(request: ASGIConnection[Any, Any, Any, Any]) -> bool:
     except ValueError:
         return False
     return host is not None and is_loopback(host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

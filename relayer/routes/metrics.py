@@ -19,9 +19,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from relayer.errors import NotAllowed
 from relayer.http.checks import PUBLIC
-from relayer.http.registration import is_direct, is_local
+from relayer.http.registration import is_direct
 from relayer.monitoring.exposition import Exposition
-from relayer.settings import Settings
+from relayer.settings import Settings, is_local
 
 
 class Metrics(Controller):

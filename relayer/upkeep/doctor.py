@@ -28,7 +28,7 @@ from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
-from relayer.settings import Settings, SettingsError
+from relayer.settings import Settings, SettingsError, open_to_this_machine
 from relayer.storage import Storage, write_folders
 from relayer.upkeep import check, reindex, sample
 
@@ -52,6 +52,7 @@ async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) 
             *await _storage(settings, key, built, clock),
             _embedder(settings, built),
             await asyncio.to_thread(_server, settings),
+            _loopback(settings),
         ]
     finally:
         if built is not None and not isinstance(built, RelayerError):
@@ -242,6 +243,14 @@ def _server(settings: Settings) -> Finding:
     ready = told.get("write_ready", True)
     lacks = "" if ready else ", but takes no writes now"
     return _finding("server", ready, detail + lacks, "look at its log for write_ready.lost")
+
+
+def _loopback(settings: Settings) -> Finding:
+    found = open_to_this_machine(settings)
+    detail = f"{' and '.join(found)} without a token for whoever asks at {settings.host}"
+    if found:
+        detail += "; behind a proxy on this machine, set RELAYER_PUBLIC_URL"
+    return _finding("loopback", True, detail if found else "opens nothing by itself")
 
 
 def as_text(findings: list[Finding]) -> str:

@@ -15,12 +15,11 @@ from litestar.types import ASGIApp
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.pool import Database
-from relayer.http.registration import is_loopback
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.grants import issue_grant
 from relayer.sealed.keys import Identity, Root, account_id, account_text
 from relayer.sealed.primitives import to_base64
-from relayer.settings import Settings
+from relayer.settings import Settings, is_loopback
 from relayer.storage import Storage, storage_on
 from relayer.upkeep import provision
 from tests.conftest import database_copy

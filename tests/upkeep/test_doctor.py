@@ -280,3 +280,27 @@ async def test_a_bucket_that_is_not_there_is_told_without_its_key(
     assert found["detail"] == "s3://nowhere/here: The blob store has no such bucket."
     assert "RELAYER_BLOB_STORE" in found["do"]
     assert KEY not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "registration and /metrics without a token for whoever asks at 127.0.0.1"),
+        ({"metrics_token": "m" * 32}, "registration without a token"),
+        ({"registration": "token", "registration_token": "r" * 32}, "/metrics without a token"),
+        ({"public_url": "http://localhost:8000"}, "registration and /metrics without a token"),
+        ({"public_url": "https://memory.example.org"}, "opens nothing by itself"),
+        ({"host": "0.0.0.0"}, "opens nothing by itself"),
+        (
+            {"registration": "closed", "metrics_token": "m" * 32},
+            "opens nothing by itself",
+        ),
+    ],
+)
+async def test_what_is_open_to_this_machine_is_told(
+    settings: Settings, changes: dict[str, Any], told: str
+) -> None:
+    """Behind a proxy on it, that is everybody."""
+    found = await finding(replace(settings, **changes), "loopback")
+    assert found["detail"].startswith(told)
+    assert ("set RELAYER_PUBLIC_URL" in found["detail"]) is ("without" in told)
