@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from relayer.clock import to_ms
+from relayer.database.namespaces import NamedAnew, replace_key
 from relayer.errors import NotAllowed
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, sign_join
@@ -205,3 +206,28 @@ async def test_the_journal_keeps_one_name_of_each_key(bench: Bench) -> None:
         name for name, data in stored.items() if b'"key_id":' in data and b'"namespace":' in data
     }
     assert [r["key_id"] for r in await bench.sql(KEY_IDS)] == [k.key_id for k in right]
+
+
+async def test_a_grant_in_between_has_it_judged_anew(bench: Bench) -> None:
+    """Whoever lends the key may have been an owner until then."""
+    owner, _, invented = await squatted(bench)
+    right = owner.keys(TEAM)[1]
+    chain = await bench.storage.accounts.chain(owner.owner.account)
+    after = NamedAnew(
+        key_id=right.key_id,
+        signed=b"{}",
+        object_id=bytes(32),
+        named_by=owner.owner.identity.public_key,
+        now=bench.clock(),
+        outside=False,
+    )
+    for serial, replaced in ((chain.serial - 1, False), (chain.serial, True)):
+        assert replaced is await replace_key(
+            bench.storage.database,
+            account=owner.owner.account,
+            namespace_id=1,
+            epoch=2,
+            before=invented[1].key_id,
+            serial=serial,
+            after=after,
+        )
