@@ -352,8 +352,9 @@ def test_a_new_memory_needs_its_receipt(scene, receipt):
 @pytest.mark.parametrize("duplicate", [True, False])
 def test_a_new_fact_needs_its_receipt(scene, duplicate):
     fact = {"id": IDS[1], "text": "x", "duplicate": duplicate}
-    other = scene.receipt(op="analyze", ids=IDS[:1])
-    reply = {"facts": [fact], "fact_count": 1, "status": "done", "receipts": [other]}
+    # One of another memory, and one by which a turn of this id is gone.
+    others = scene.receipt(op="analyze", items=[[IDS[0], 1, "blob"], [IDS[1], 0, "blob"]])
+    reply = {"facts": [fact], "fact_count": 1, "status": "done", "receipts": [others]}
     replies = (*listed(scene, scene.grants()), ("/v1/analyze", 200, reply))
     if duplicate:
         assert scene.play(scene.client.analyze("x"), *replies).facts[0].duplicate

@@ -272,8 +272,9 @@ class Writing(Listing):
             UntrustedRelayer: one does not, or a receipt is false.
         """
         result = Analysis.from_json(answer)
-        recorded = yield from self.recorded_ids(result.receipts, op="analyze", asked=asked)
-        if not recorded.issuperset(fact.id for fact in result.facts if not fact.duplicate):
+        recorded = yield from self._recorded(result.receipts, op="analyze", asked=asked)
+        new = {one for one, revision, _ in recorded if revision == _FIRST}
+        if not new.issuperset(fact.id for fact in result.facts if not fact.duplicate):
             raise UntrustedRelayer("receipt", "A new fact stands in no receipt.")
         yield from self.note_others(answer, asked)
         return result

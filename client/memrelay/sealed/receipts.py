@@ -54,6 +54,7 @@ _OPERATIONS = frozenset(
 )
 
 _SEALING = frozenset({"remember", "analyze", "edit"})  # under the newest epoch, by a request
+_GONE = 0  # the revision of a turn that waited, whatever it was sealed under, and has its facts now
 
 
 def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
@@ -103,7 +104,8 @@ class Asked:
         """
         if receipt.time_ms < self.at_ms - CLOCKS_APART_MS_MAX:
             raise UntrustedRelayer("receipt", "A receipt is older than what it was asked for.")
-        if receipt.op in _SEALING and (receipt.epoch or 0) < self.epoch:
+        seals = receipt.op in _SEALING and any(item[1] != _GONE for item in receipt.items)
+        if seals and (receipt.epoch or 0) < self.epoch:
             raise UntrustedRelayer("receipt", "A receipt is for an epoch that is over.")
         names = self.namespaces
         if names is not None and receipt.namespace not in set(map(normalise_namespace, names)):
