@@ -265,6 +265,7 @@ class Analysis:
             origin=origin,
             # The request that let it wait has left one.
             marks=[] if origin and origin.waiting else marks_of(caller, conversation, NOTHING),
+            within=[conversation.namespace],
         )
 
     async def _keep(

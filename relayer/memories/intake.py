@@ -9,7 +9,7 @@
 Not here: who may write (`memory.py`), what a fact is (`analysis.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -36,7 +36,7 @@ from relayer.memories.writer import Writer
 from relayer.memories.writes import RACES_MAX, Committed, Effects, Gone, Origin, contended
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
@@ -83,11 +83,13 @@ class Intake:
         marked_text: str | None = None,
         origin: Origin | None = None,
         marks: Sequence[rows.Mark] = (),
+        within: Collection[Namespace] = (),
     ) -> Remembered:
         """Store what is new of these drafts; when this returns it is durable and found by keyword.
 
         `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
-        `origin` is the turn that they come from; `marks` are kept beside those of the drafts.
+        `origin` is the turn that they come from; `marks` are kept beside those of the drafts, and
+        are of the namespaces `within`.
 
         Raises:
             Conflict: an idempotency key came back with another text.
@@ -106,7 +108,9 @@ class Intake:
             fresh = first_of_each(prepared, known)
             memories = {n: await self._seal(access, p) for n, p in fresh.items()}
             try:
-                done = await self._store(access, prepared, memories, known, op, origin, marks)
+                done = await self._store(
+                    access, prepared, memories, known, op, origin, marks, within
+                )
             except UniqueViolation:  # the same fact or key came in between: look again
                 if await self._are_there(access.account, marks):
                     raise Answered from None
@@ -200,6 +204,7 @@ class Intake:
         op: str,
         origin: Origin | None,
         marks: Sequence[rows.Mark],
+        within: Collection[Namespace],
     ) -> Committed:
         """Everything in one transaction."""
         marks = [*marks, *new_marks(prepared, memories, known)]
@@ -215,6 +220,7 @@ class Intake:
             episodes=[] if origin is None or origin.new is None else [origin.new],
             origin=origin,
             names=names if origin is None else {**names, **origin.names},
+            within=within,
             effects=effects,
         )
 

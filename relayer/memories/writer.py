@@ -10,7 +10,7 @@ erasing (`eraser.py`), SQL (`database.memories`).
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -74,6 +74,7 @@ class Writer:
         *,
         op: str,
         names: dict[int, Namespace],
+        within: Collection[Namespace] = (),
         marks: Sequence[rows.Mark] = (),
         episodes: Sequence[rows.NewEpisode] = (),
         origin: Origin | None = None,
@@ -84,7 +85,8 @@ class Writer:
         """Commit sealed memories and episodes with their receipts, jobs and effects.
 
         A turn that had waited, their `origin`, is finished in the same transaction; `beside` is
-        done in it, under the account's lock, and undoes everything by raising.
+        done in it, under the account's lock, and undoes everything by raising. Who asks has to be a
+        writer of the namespaces in `names`, and `within`.
 
         Raises:
             UniqueViolation: a fact or mark came in between.
@@ -100,6 +102,7 @@ class Writer:
             memories=memories,
             episodes=episodes,
             names=names,
+            within=within,
             marks=marks,
             origin=origin,
             manual_vector=manual_vector,
@@ -195,7 +198,8 @@ class Writer:
         self, connection: Connection, access: Access, batch: Batch
     ) -> account_rows.Heads:
         """The locked heads of an account that may have these sealed things of who asks."""
-        heads = await self._accounts.locked(connection, access, batch.names.values())
+        namespaces = {*batch.names.values(), *batch.within}
+        heads = await self._accounts.locked(connection, access, namespaces)
         if batch.op == "restore":  # it may have been sealed before a rotation
             await self._check_living(connection, access.account, batch)
         else:

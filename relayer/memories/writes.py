@@ -114,12 +114,13 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What one write brings, sealed."""
+    """What one write brings, sealed, in the namespaces of `names`; marks may be of `within`."""
 
     op: str
     memories: Sequence[rows.NewMemory]
     episodes: Sequence[rows.NewEpisode]
     names: Mapping[int, Namespace]
+    within: Collection[Namespace]
     marks: Sequence[rows.Mark]
     origin: Origin | None
     manual_vector: vector_rows.UploadVector | None

@@ -137,8 +137,14 @@ async def test_one_that_keeps_the_namespace_is_not_disturbed(
 
 @pytest.mark.parametrize(
     ("answer", "keeps"),
-    [(facts(MUNICH), False), (facts(MUNICH), True), (facts(), True), (AWAY, False)],
-    ids=["facts", "with their turn", "the turn alone", "a turn to wait"],
+    [
+        (facts(MUNICH), False),
+        (facts(MUNICH), True),
+        (facts(), True),
+        (facts(), False),
+        (AWAY, False),
+    ],
+    ids=["facts", "with their turn", "the turn alone", "that there are none", "a turn to wait"],
 )
 async def test_neither_facts_nor_turn_of_one_that_lost_it_are_stored(
     thinking: Bench, server: OpenAIServer, answer: Step, keeps: bool
