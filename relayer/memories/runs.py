@@ -10,8 +10,10 @@ Source: SPEC §19.
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -26,8 +28,8 @@ from relayer.journal.states import STATE, Change, States
 from relayer.memories.eraser import FORGET, Eraser
 from relayer.memories.opening import Caller
 from relayer.record import PENDING, new_id
-from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
-from relayer.tenants.access import Access
+from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
 
@@ -80,6 +82,7 @@ class Runs:
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
+            NotAuthenticated: the key was revoked meanwhile.
             NotFound: the namespace is not there.
         """
         caller.access.require(namespace, "writer")
@@ -88,18 +91,19 @@ class Runs:
         entry = await self._namespaces.find(account, namespace)
         if entry is None:
             raise NotFound("No such namespace.")
-        run = await self._begin(account, entry.namespace_id, caller.access.key)
+        run = await self._begin(caller.access, namespace, entry.namespace_id)
         async with self._database.connection() as connection:
             await queue.enqueue(connection, queue.CONSOLIDATE, account, [run["run_id"]])
         return run
 
-    async def _begin(self, account: AccountId, namespace_id: int, actor: PublicKey) -> Row:
+    async def _begin(self, access: Access, namespace: Namespace, namespace_id: int) -> Row:
         now = self._clock()
         return await rows.start(
             self._database,
-            Scope(account, namespace_id, now),
+            Scope(access.account, namespace_id, now),
+            lock=partial(self._accounts.locked, access=access, namespaces=[namespace]),
             run_id=new_id(),
-            actor=actor,
+            actor=access.key,
             pruned=now - EMPTY_LIFE,
         )
 
@@ -115,9 +119,9 @@ class Runs:
 
     async def begin(self, due: Row) -> None:
         """Begin a run that is due, in the relayer's name."""
-        await self._begin(
-            AccountId(due["account_id"]), due["namespace_id"], self._identity.public_key
-        )
+        relayer = unasked(AccountId(due["account_id"]), self._identity.public_key)
+        with suppress(NotFound):  # the account was closed meanwhile
+            await self._begin(relayer, Namespace(due["namespace"]), due["namespace_id"])
 
     async def unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
         """Pages of (account_id, run_id, namespace) of runs that are to go on, of one account or of

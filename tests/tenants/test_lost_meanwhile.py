@@ -142,6 +142,10 @@ async def forget_all(at: Scene) -> None:
     await at.bench.services.forgetting.forget_namespace(at.caller.access, TEAM)
 
 
+async def consolidate(at: Scene) -> None:
+    await at.bench.services.runs.start(at.caller, TEAM)
+
+
 async def undo(at: Scene) -> None:
     await at.bench.services.runs.undo(at.caller.access, at.run)
 
@@ -150,7 +154,8 @@ async def upload(at: Scene) -> None:
     await at.bench.services.manual.remember(at.caller, TEAM, OPAQUE, np.ones(6))
 
 
-WRITES = [remember, keep_a_turn, edits, pin, forget, forget_what_fits, forget_all, undo, upload]
+FORGETS = [forget, forget_what_fits, forget_all]
+WRITES = [remember, keep_a_turn, edits, pin, *FORGETS, consolidate, undo, upload]
 
 
 async def choose(at: Scene) -> None:
