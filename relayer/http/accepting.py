@@ -4,8 +4,9 @@ Not here: what a connection may take (`connections.py`), who makes the socket (`
 
 - Connections live long. Whoever woke first would take all that wait, and with them all of their
   requests: so a process takes one at a time, and waits the longer the more it has already.
-- Whoever waited as long as any and still finds some takes many at once: all have enough by then,
-  and those who come and ask for nothing must not keep others out.
+- Whoever waited as long as any and still finds as many as it takes, takes twice as many the next
+  time: others have had their turns, and those who come and ask for nothing must not keep anybody
+  out. A process that has few takes some in between.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ class Door:
         self._inside = inside
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.TimerHandle | None = None
+        self._at_once = 1
         self._entering: set[asyncio.Task[None]] = set()
         shared.setblocking(False)
         shared.listen(BACKLOG)
@@ -59,23 +61,27 @@ class Door:
     def _knocked(self) -> None:
         self._loop.remove_reader(self._shared.fileno())
         wait_s = min(self._inside() * STEP_S, WAIT_S_MAX)
-        at_once = AT_ONCE_MAX if wait_s == WAIT_S_MAX else 1
-        self._waiting = self._loop.call_later(wait_s, self._take, at_once)
+        if wait_s < WAIT_S_MAX:
+            self._at_once = 1
+        self._waiting = self._loop.call_later(wait_s, self._take)
 
-    def _take(self, at_once: int) -> None:
-        for _ in range(at_once):
+    def _take(self) -> None:
+        for _ in range(self._at_once):
             try:
                 connection, _ = self._shared.accept()
             except ConnectionAbortedError:
                 continue  # it is gone
             except (BlockingIOError, InterruptedError):
-                break  # other processes have the rest
+                self._at_once = 1  # other processes have the rest
+                break
             except OSError:
-                self._waiting = self._loop.call_later(FULL_S, self._take, at_once)
+                self._waiting = self._loop.call_later(FULL_S, self._take)
                 return
             task = self._loop.create_task(self._enter(connection))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)
+        else:
+            self._at_once = min(2 * self._at_once, AT_ONCE_MAX)
         self._watch()
 
     async def _enter(self, connection: socket.socket) -> None:

@@ -116,16 +116,31 @@ async def test_they_wait_while_nobody_is_there(shared: Shared) -> None:
     await after.close()
 
 
-async def test_many_enter_at_once_by_whoever_waited_for_others_in_vain(shared: Shared) -> None:
-    """Those who come in numbers and ask for nothing keep nobody out."""
-    guests: Guests = []
-    opened = door(shared, guests, waits=True)
+class Counted(Door):
+    """One that notes how many it lets in each time."""
+
+    taken: tuple[int, ...] = ()
+
+    def _take(self) -> None:
+        before = len(self._entering)
+        super()._take()
+        self.taken += (len(self._entering) - before,)
+
+
+async def test_more_and_more_enter_at_once_by_whoever_waited_for_others_in_vain(
+    shared: Shared,
+) -> None:
+    """Those who come in numbers and ask for nothing keep nobody out; who has less has its turns in
+    between."""
+    opened = Counted(shared.dup(), protocol=lambda: Host([]), inside=lambda: 1000)
     with ExitStack() as held:
-        for _ in range(50):
-            held.enter_context(socket.create_connection(shared.getsockname()))
-        while not (entering := len(vars(opened)["_entering"])):
-            await asyncio.sleep(0)
-        assert entering == 50
+        for number in (150, 2):
+            for _ in range(number):
+                held.enter_context(socket.create_connection(shared.getsockname()))
+            taken = sum(opened.taken) + number
+            while sum(opened.taken) < taken:
+                await asyncio.sleep(0)
+    assert opened.taken == (1, 2, 4, 8, 16, 32, 64, 23, 1, 1)
     await opened.close()
 
 
