@@ -301,7 +301,7 @@ class TestRefusals:
     async def test_an_altered_blob(self, bench: Bench) -> None:
         caller = await writer(bench)
         [stored] = await bench.remember(caller, TEA)
-        await bench.sql("UPDATE blobs SET bytes = set_byte(bytes, 200, 1)")
+        await bench.sql("UPDATE blobs SET bytes = set_byte(bytes, 200, get_byte(bytes, 200) # 1)")
         with pytest.raises(Corrupted):
             await edit(bench, caller, stored.id, text=COFFEE)
 
