@@ -124,7 +124,7 @@ async def test_many_words_of_many_epochs_are_hashed_aside(bench: Bench) -> None:
     for epoch in range(2, 65):
         roots.append(Root(epoch, os.urandom(32)))
         key_id = roots[-1].namespace_key(account, TEAM).key_id
-        await bench.storage.namespaces.create(caller.access, TEAM, epoch, key_id)
+        await bench.storage.namespaces.create(caller.access, TEAM, epoch, key_id, by=None)
     rotated = Caller(caller.access, RootKeys(account, tuple(roots)))
     words = " ".join(f"{a}{b}" for a in "bcdfghjklmnpqrst" for b in "aeiouyäöüéàèêíóú")
     for text, aside in ((words, True), ("Tea?", False)):

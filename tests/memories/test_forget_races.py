@@ -101,7 +101,7 @@ async def test_a_page_that_is_sealed_anew(bench: Bench, custody: str, forget_fir
     keys = await bench.storage.custody.reseal_keys(account)
     assert keys is not None
     # Naming the new key takes the account's lock as well, and would be what waits.
-    await bench.storage.namespaces.ensure(caller.access, keys.of(TEAM)[0])
+    await bench.storage.namespaces.ensure(caller.access, keys.of(TEAM)[0], by=None)
     sealing = bench.services.resealer.work(account, keys, always)
     forgotten, done = await forget_against(
         bench, caller, doomed.id, sealing, forget_first=forget_first
