@@ -44,11 +44,21 @@ _URL: Final = re.compile(
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 _PORTS: Final[Mapping[str, int]] = {"https": 443, "http": 80}
 _FREE_PORT_MIN: Final = 1_024  # below it, only a web server's: no mail or shell is spoken to
-# They carry an IPv4 address inside, so that what looks public may lead anywhere.
-_TUNNELS: Final = tuple(
+# The registries of special-purpose addresses, as of November 2026: no entry is a place for
+# a webhook, reachable or not. The language's own list depends on the patch release that runs here.
+# Source: the IANA IPv4 and IPv6 Special-Purpose Address Registries, and RFC 5771 for 224/4.
+_SPECIAL: Final = tuple(
     ipaddress.ip_network(n)
-    for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "192.88.99.0/24")
-)
+    for n in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24",
+        "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15",
+        "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+        "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+    )
+)  # fmt: skip
+# Version 6 has given out no other unicast addresses (RFC 4291, and the registry of its space).
+_UNICAST_6: Final = ipaddress.ip_network("2000::/3")
 _PRIVATE: Final = tuple(
     ipaddress.ip_network(n)
     for n in (
@@ -144,16 +154,10 @@ def permitted(address: Address, target: Target, reach: Reach) -> bool:
         address = address.ipv4_mapped or address
     if any(address in network for network in _PRIVATE):
         return reach == "private"
-    public = address.is_global and not (
-        address.is_multicast
-        or address.is_reserved
-        or address.is_link_local
-        or address.is_unspecified
-        or (isinstance(address, ipaddress.IPv6Address) and address.is_site_local)
-        or any(address in network for network in _TUNNELS)
-    )
+    public = address.version == 4 or address in _UNICAST_6
+    special = any(address in network for network in _SPECIAL)
     safe = target.scheme == "https" and _is_web_port(target.port)
-    return public and reach != "none" and safe
+    return public and not special and reach != "none" and safe
 
 
 def _is_web_port(port: int) -> bool:

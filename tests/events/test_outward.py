@@ -94,6 +94,37 @@ class TestWhere:
         assert permitted(ip, target, "private") is allowed
         assert not permitted(ip, target, "none")
 
+    @pytest.mark.parametrize(
+        ("first", "last"),
+        [
+            ("0.0.0.0", "0.255.255.255"), ("100.64.0.0", "100.127.255.255"),
+            ("192.0.0.0", "192.0.0.255"), ("192.31.196.0", "192.31.196.255"),
+            ("192.52.193.0", "192.52.193.255"), ("192.88.99.0", "192.88.99.255"),
+            ("192.175.48.0", "192.175.48.255"), ("198.18.0.0", "198.19.255.255"),
+            ("203.0.113.0", "203.0.113.255"), ("224.0.0.0", "255.255.255.255"),
+            ("::", "1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff"),
+            ("3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("4000::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ],
+    )  # fmt: skip
+    def test_the_registries_decide_and_no_release_of_python(self, first: str, last: str) -> None:
+        """Both ends of every special range are refused."""
+        target = Target("https", "hook.example", 443, "/")
+        ends = ipaddress.ip_address(first), ipaddress.ip_address(last)
+        assert not any(permitted(end, target, "public") for end in ends)
+
+    @pytest.mark.parametrize(
+        "address",
+        ["1.0.0.0", "100.128.0.0", "192.0.1.0", "198.20.0.0", "223.255.255.255", "2000::",
+         "2001:200::", "2620:4f:8001::", "3fff:1000::"],
+    )  # fmt: skip
+    def test_what_lies_beside_a_special_range_is_public(self, address: str) -> None:
+        target = Target("https", "hook.example", 443, "/")
+        assert permitted(ipaddress.ip_address(address), target, "public")
+
     @pytest.mark.parametrize("inner", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1"])
     async def test_every_address_of_a_name_is_checked(
         self, inner: str, monkeypatch: pytest.MonkeyPatch
