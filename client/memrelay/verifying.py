@@ -30,6 +30,9 @@ NEW_STATE: Mapping[str, Any] = {
     "superseded_at": None,
     "superseded_by": None,
 }
+_CLOCKS_APART_MS = (
+    300_000  # of relayers of one account; they keep the order of receipts all the same
+)
 _STORING = frozenset("remember analyze restore edit consolidate import reseal rebuild".split())
 _RENAMING = frozenset(["reseal", "rebuild"])  # may give a revision another blob
 _FORMER_ID = 8  # the version of the UUIDs that turns had once, and are not named by again
@@ -134,6 +137,7 @@ class Promises:
     closed: bool = False
     serial: int = 0
     seq: int = 0
+    time_ms: int = 0
     grants: dict[int, str] = field(default_factory=dict)
     states: dict[bytes, Stated] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
@@ -147,7 +151,8 @@ class Promises:
         elif self.closed:
             yield _about(receipt, "nothing after the account was closed", receipt.op)
         yield from self._judge_serial(receipt)
-        self.serial, self.seq = receipt.serial, receipt.seq
+        yield from self._judge_time(receipt)
+        self.serial, self.seq, self.time_ms = receipt.serial, receipt.seq, receipt.time_ms
         if receipt.op == "close":
             self.closed = True
             self._named.clear()
@@ -168,6 +173,12 @@ class Promises:
         due = self.serial + (receipt.op in _GRANTING)
         if not begins and receipt.serial != due:
             yield _about(receipt, f"grant serial {due}", f"grant serial {receipt.serial}")
+
+    def _judge_time(self, receipt: Receipt) -> Iterator[Finding]:
+        """Judge that time does not go back; a clock that was far ahead may have been set right."""
+        if 0 < self.time_ms - receipt.time_ms <= _CLOCKS_APART_MS:
+            expected = f"a time from {self.time_ms} ms on, that of the receipt before"
+            yield _about(receipt, expected, f"{receipt.time_ms} ms")
 
     def _store(self, receipt: Receipt, item: bytes, revision: int, name: str) -> Iterator[Finding]:
         if revision == 0:  # a turn whose facts these are; it is not kept any longer

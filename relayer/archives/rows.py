@@ -158,7 +158,7 @@ class ArrivingRows:
         """The fresh rows with their states, in the caller's transaction; the receipts."""
         if not fresh:
             return []
-        now = self._clock()
+        now = heads.time(self._clock())
         act = Act(access.account, access.key, IMPORT, now)
         memories = [row for row in fresh if isinstance(row, MovedMemory)]
         arriving = await self._placed(connection, access, heads, memories, entries)

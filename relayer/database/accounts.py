@@ -76,7 +76,8 @@ WITH stored AS (
     ON CONFLICT DO NOTHING
 )
 UPDATE accounts
-SET grant_serial = $2, receipt_seq = $7, receipt_head = $9, epoch = greatest(epoch, $13)
+SET grant_serial = $2, receipt_seq = $7, receipt_head = $9, changed_at = $6,
+    epoch = greatest(epoch, $13)
 WHERE account_id = $1
 """
 _RECEIPTS_AFTER: Final = """

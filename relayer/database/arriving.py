@@ -110,8 +110,8 @@ WITH stored AS (
     SELECT $1, seq, object FROM unnest($48::bigint[], $49::bytea[]) AS r (seq, object)
 )
 UPDATE accounts
-SET receipt_seq = $50, receipt_head = $51, memory_seq = greatest(memory_seq, $52),
-    storage_bytes = storage_bytes + $53,
+SET receipt_seq = $50, receipt_head = $51, changed_at = $2,
+    memory_seq = greatest(memory_seq, $52), storage_bytes = storage_bytes + $53,
     memory_count = memory_count + (SELECT count(*) FROM unnest($13::uuid[]) AS r (revision_of)
                                    WHERE revision_of IS NULL)
 WHERE account_id = $1
@@ -157,7 +157,7 @@ WITH stone AS (
     INSERT INTO receipts (account_id, seq, object)
     SELECT $1, seq, object FROM unnest($9::bigint[], $8::bytea[]) AS r (seq, object)
 )
-UPDATE accounts SET receipt_seq = $10, receipt_head = $11 WHERE account_id = $1
+UPDATE accounts SET receipt_seq = $10, receipt_head = $11, changed_at = $6 WHERE account_id = $1
 """
 _SET_TTL: Final = """
 UPDATE namespaces SET ttl_s = $3 WHERE account_id = $1 AND name = $2 AND ttl_s IS NULL

@@ -20,8 +20,8 @@ WITH receipt AS (
     ON CONFLICT DO NOTHING
 )
 UPDATE accounts
-SET closed_at = $2, label = '', settings = '{}', receipt_seq = $3, receipt_head = $5,
-    memory_count = 0, storage_bytes = 0
+SET closed_at = $2, changed_at = $2, label = '', settings = '{}', receipt_seq = $3,
+    receipt_head = $5, memory_count = 0, storage_bytes = 0
 WHERE account_id = $1
 """
 _FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"

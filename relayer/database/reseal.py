@@ -138,7 +138,7 @@ WITH stored AS (
     SELECT $1, seq, object FROM unnest($7::bigint[], $8::bytea[]) AS r (seq, object)
 )
 UPDATE accounts SET receipt_seq = greatest(receipt_seq, (SELECT max(s) FROM unnest($7) AS s)),
-                    receipt_head = $9
+                    receipt_head = $9, changed_at = $5
 WHERE account_id = $1
 """
 _MARK_LOST: Final = """

@@ -63,12 +63,16 @@ def next_receipt(
     namespace: Namespace | None = None,
     epoch: int | None = None,
 ) -> tuple[bytes, Heads]:
-    """The receipt that follows these heads, and the heads after it."""
+    """The receipt that follows these heads, and the heads after it.
+
+    Its time is never before that of the receipt in front of it, whatever clock timed the act.
+    """
+    time = heads.time(act.time)
     receipt = Receipt(
         account=act.account,
         seq=heads.receipt_seq + 1,
         previous=heads.receipt_head,
-        time_ms=to_ms(act.time),
+        time_ms=to_ms(time),
         op=act.op,
         actor=act.actor,
         namespace=namespace,
@@ -77,4 +81,7 @@ def next_receipt(
         serial=heads.grant_serial,
     )
     signed = sign_receipt(identity, receipt)
-    return signed, replace(heads, receipt_seq=receipt.seq, receipt_head=chain_hash(signed))
+    after = replace(
+        heads, receipt_seq=receipt.seq, receipt_head=chain_hash(signed), changed_at=time
+    )
+    return signed, after

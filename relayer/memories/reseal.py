@@ -185,7 +185,8 @@ class Resealer:
                 move = rows.move_turns if turns else rows.move_memories
                 await move(connection, account=account, resealed=moved)
                 # Only now: the store may have been slow, and the old bytes are read from here on.
-                act = Act(account, self._identity.public_key, OP, self._clock())
+                time = heads.time(self._clock())
+                act = Act(account, self._identity.public_key, OP, time)
                 await self._exchange(connection, act, heads, moved)
         log.info("sealed anew", extra={"event": "reseal.page", "count": len(moved)})
         return bool(moved)

@@ -346,7 +346,6 @@ class Replay:
         """
         said = sorted(states.items(), key=lambda one: one[1].order)
         newest = {state.memory: state for _, state in said}
-        now = self._clock()
         async with self._database.transaction() as connection:
             heads = await account_rows.lock_account(connection, account)
             found = await state_rows.lock_states(
@@ -356,6 +355,7 @@ class Replay:
                 return
             changes = {i: _change(newest[i], row["revision"]) for i, row in found.items()}
             back = [i for i, row in found.items() if _comes_back(row, changes[i])]
+            now = heads.time(self._clock())
             act = Act(account, self._identity.public_key, STATE, now)
             staying = sorted(changes.keys() - set(back))
             for at in range(0, len(staying), RECEIPT_ITEMS_MAX):

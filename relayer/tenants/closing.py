@@ -92,7 +92,7 @@ class Closing:
         async with self._database.transaction() as connection:
             heads = await lock(connection)
             assert row is not None  # what is locked is there
-            act = Act(account, actor, CLOSE, self._clock())
+            act = Act(account, actor, CLOSE, heads.time(self._clock()))
             receipt, after = next_receipt(self._identity, act, heads, ())
             await rows.close(
                 connection,

@@ -426,7 +426,8 @@ class Granting:
             connection, key=item.recipient, account=item.account
         ):
             raise Conflict("That key belongs to another account.", code="key.taken")
-        act = Act(item.account, actor, "grant" if is_grant else "revoke", self._clock())
+        time = heads.time(self._clock())
+        act = Act(item.account, actor, "grant" if is_grant else "revoke", time)
         heads = replace(heads, grant_serial=item.serial)
         receipt, after = next_receipt(self._identity, act, heads, (_grant_item(item),))
         await statements.insert_grant(

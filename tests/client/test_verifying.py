@@ -144,7 +144,7 @@ def test_a_turn_whose_facts_were_taken_is_gone():
 
 def test_an_erased_turn_never_comes_back():
     """What it said may be said again, under another id."""
-    _, [finding] = told(WAITING, receipt(4, "forget", (TURN, 1, "a")), replace(WAITING, seq=5))
+    _, [finding] = told(WAITING, receipt(4, "forget", (TURN, 1, "a")), replace(WAITING, seq=5, time_ms=5))
     assert (finding.what, finding.id) == ("receipt", TURN)
 
 
@@ -167,6 +167,14 @@ def test_every_revision_is_promised_and_erased_together():
     assert list(promises.add(receipt(5, "forget", (MEMORY, 2, "b")))) == []
     assert list(promises) == []
     assert list(promises.add(receipt(6, "forget", (MEMORY, 1, "a")))) == []
+
+
+@pytest.mark.parametrize(("back_ms", "count"), [(0, 0), (1, 1), (300_000, 1), (300_001, 0)])
+def test_time_goes_back_only_where_a_wrong_clock_was_set_right(back_ms, count):
+    first = receipt(3, "remember", (MEMORY, 1, "a"), time_ms=1_000_000)
+    second = receipt(4, "remember", (OTHER, 1, "b"), time_ms=1_000_000 - back_ms)
+    _, found = told(first, second)
+    assert [finding.what for finding in found] == ["receipt"] * count
 
 
 def test_nothing_follows_the_end_of_an_account():

@@ -9,9 +9,10 @@ import dataclasses
 import re
 import socket
 import uuid
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,10 +142,20 @@ class Day:
             await self.bench.sql(f"DELETE FROM {table} WHERE memory_id = $1", uuid.UUID(memory_id))
 
 
-@pytest.fixture
-def bench(make_bench: BenchMaker) -> Bench:
-    """On the time of this machine, as clients are."""
-    return make_bench(clock=utc_now, webhook_reach="private")
+def clocks_apart() -> Callable[[], datetime]:
+    """The clocks of two hosts in turn: this machine's, and one that is 250 s slow."""
+    slow = cycle((timedelta(0), timedelta(seconds=250)))
+    return lambda: utc_now() - next(slow)
+
+
+@pytest.fixture(params=[False, True], ids=["one clock", "two clocks"])
+def bench(make_bench: BenchMaker, request: pytest.FixtureRequest) -> Bench:
+    """On the time of this machine, as clients are, or on that of two hosts that share a database.
+
+    Clients verify the chain after each change, and with it that its times go forward.
+    """
+    clock = clocks_apart() if request.param else utc_now
+    return make_bench(clock=clock, webhook_reach="private")
 
 
 @pytest.fixture
@@ -280,7 +291,7 @@ async def expiring(day: Day) -> None:
     soon = datetime.now(UTC) + timedelta(hours=1)
     brief = await day.leaves("remember", day.client.remember("For now.", expires_at=soon))
     await day.bench.sql(
-        "UPDATE memories SET expires_at = now() - interval '1 s' WHERE memory_id = $1",
+        "UPDATE memories SET expires_at = now() - interval '1 h' WHERE memory_id = $1",
         uuid.UUID(brief.id),
     )
     await day.leaves("expire", day.bench.services.expiry.expire())
