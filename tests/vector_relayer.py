@@ -11,7 +11,7 @@ import numpy as np
 from nacl import bindings
 from nacl.exceptions import CryptoError as NaclCryptoError
 
-from relayer.http.checks import parse_request
+from relayer.http.checks import parse_headers
 from relayer.sealed import envelope, grants, index, objects, receipts, succession, unlock
 from relayer.sealed.keys import (
     AccountId,
@@ -238,16 +238,12 @@ def do_request(given: Json) -> Json:
         "x-nonce": given["nonce"],
         "x-account-id": given["account_id"],
     }
-    request = parse_request(
-        [(k.encode(), v.encode()) for k, v in headers.items()],
-        given["method"],
-        given["target"],
-        from_base64(given["body"]),
-    )
-    signature = identity.sign(request.message)
-    verify_signature(request.public_key, request.message, signature)
+    request = parse_headers([(k.encode(), v.encode()) for k, v in headers.items()])
+    message = request.message(given["method"], given["target"], from_base64(given["body"]))
+    signature = identity.sign(message)
+    verify_signature(request.public_key, message, signature)
     return {
-        "text": request.message.decode(),
+        "text": message.decode(),
         "public_key": request.public_key.hex(),
         "signature": signature.hex(),
     }

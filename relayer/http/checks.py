@@ -79,51 +79,68 @@ _ACCOUNT: Final = re.compile(r"(?:0x[0-9a-f]{64})?")
 
 
 @dataclass(frozen=True)
-class SignedRequest:
-    """A request whose headers are strictly formed, and the text its signature is over."""
+class SignedHeaders:
+    """The headers of a signed request, strictly formed; the texts are as they were sent."""
 
     public_key: PublicKey
     signature: bytes = field(repr=False)
-    timestamp_s: int
-    nonce: uuid.UUID
-    account: AccountId | None
-    message: bytes = field(repr=False)
+    timestamp: str
+    nonce_text: str
+    account_text: str
+
+    @property
+    def timestamp_s(self) -> int:
+        """When it was signed, in Unix seconds."""
+        return int(self.timestamp)
+
+    @property
+    def nonce(self) -> uuid.UUID:
+        """The nonce, which counts once."""
+        return uuid.UUID(self.nonce_text)
+
+    @property
+    def account(self) -> AccountId | None:
+        """The account that is named, if one is."""
+        return parse_account(self.account_text) if self.account_text else None
+
+    def message(self, method: str, path: str, body: bytes) -> bytes:
+        """Return the text that the signature is over.
+
+        `path` is as sent, with its query and without the public URL's prefix. The text is
+        unambiguous only because `parse_headers` refused every field that could hold a dot.
+        """
+        digest = hashlib.sha256(body).hexdigest()
+        fields = (self.timestamp, method, path, digest, self.nonce_text, self.account_text)
+        return ".".join(fields).encode()
 
 
-def parse_request(
-    headers: Sequence[tuple[bytes, bytes]], method: str, path: str, body: bytes
-) -> SignedRequest:
-    """Check 1. `path` is as sent, with its query and without the public URL's prefix.
-
-    The dot-joined text is unambiguous only because every field is refused here before it is built.
+def parse_headers(headers: Sequence[tuple[bytes, bytes]]) -> SignedHeaders:
+    """Check 1.
 
     Raises:
-        UpgradeRequired: no nonce.
+        UpgradeRequired: all is there but the nonce, as old clients send it.
         NotAuthenticated: a header is missing, repeated or malformed.
     """
     named = _single(headers)
-    nonce = named.get("x-nonce", "")
-    if not nonce:
-        raise UpgradeRequired("This client is too old: it sends no nonce.")
     key, signature = named.get("x-public-key", ""), named.get("x-signature", "")
     timestamp, account = named.get("x-timestamp", ""), named.get("x-account-id", "")
+    nonce = named.get("x-nonce", "")
     well_formed = (
         _HEX_KEY.fullmatch(key)
         and _HEX_SIGNATURE.fullmatch(signature)
         and _TIMESTAMP.fullmatch(timestamp)
-        and _NONCE.fullmatch(nonce)
         and _ACCOUNT.fullmatch(account)
     )
-    if not well_formed:
+    if well_formed and not nonce:
+        raise UpgradeRequired("This client is too old: it sends no nonce.")
+    if not (well_formed and _NONCE.fullmatch(nonce)):
         raise NotAuthenticated("headers")
-    digest = hashlib.sha256(body).hexdigest()
-    return SignedRequest(
+    return SignedHeaders(
         public_key=PublicKey(bytes.fromhex(key)),
         signature=bytes.fromhex(signature),
-        timestamp_s=int(timestamp),
-        nonce=uuid.UUID(nonce),
-        account=parse_account(account) if account else None,
-        message=f"{timestamp}.{method}.{path}.{digest}.{nonce}.{account}".encode(),
+        timestamp=timestamp,
+        nonce_text=nonce,
+        account_text=account,
     )
 
 
@@ -149,7 +166,7 @@ _SIGNING: Final = {
 }
 
 
-def check_clock(request: SignedRequest, now: datetime) -> None:
+def check_clock(request: SignedHeaders, now: datetime) -> None:
     """Check 2.
 
     Raises:
@@ -159,14 +176,14 @@ def check_clock(request: SignedRequest, now: datetime) -> None:
         raise NotAuthenticated("clock", headers={"x-auth-error": "ERR_TIMESTAMP_OUT_OF_BOUNDS"})
 
 
-def check_signature(request: SignedRequest) -> None:
+def check_signature(request: SignedHeaders, message: bytes) -> None:
     """Check 3.
 
     Raises:
         NotAuthenticated: the signature is not the key's over this very request.
     """
     try:
-        verify_signature(request.public_key, request.message, request.signature)
+        verify_signature(request.public_key, message, request.signature)
     except CryptoError:
         raise NotAuthenticated("signature") from None
 
@@ -228,7 +245,10 @@ class Guard:
         """
         if handler.opt.get(PUBLIC):
             return
+        started = time.monotonic()
         try:
+            # No body is read for a request that nobody can have signed just now.
+            check_clock(parse_headers(list(connection.scope["headers"])), self._clock())
             body = await connection.body()  # type: ignore[attr-defined]  # an HTTP request
             # How slowly a body comes in is for its sender to say, who would see behind it what a
             # refusal takes.
@@ -246,11 +266,10 @@ class Guard:
 
     @staged("request.check")
     async def _check(self, scope: Scope, body: bytes, handler: BaseRouteHandler) -> None:
-        method = str(scope.get("method", ""))
-        request = parse_request(list(scope["headers"]), method, signed_path(scope), body)
-        now = self._clock()
-        check_clock(request, now)
-        check_signature(request)
+        request, now = parse_headers(list(scope["headers"])), self._clock()
+        check_clock(request, now)  # a body may come in slowly
+        message = request.message(str(scope.get("method", "")), signed_path(scope), body)
+        check_signature(request, message)
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
         if founding:
             await self._check_founding(weight, now)
@@ -288,7 +307,7 @@ class Guard:
         check_room(await self._count(FOUNDERS, PublicKey(FOUNDERS), weight, now))
 
     async def _record_nonce(
-        self, request: SignedRequest, now: datetime, *, unregistered: bool, again: bool = False
+        self, request: SignedHeaders, now: datetime, *, unregistered: bool, again: bool = False
     ) -> statements.NonceAnswer:
         """Check 4; whose the key is, and the row of the account that the request names.
 
@@ -319,19 +338,19 @@ class Guard:
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
         return answer
 
-    async def _claims(self, request: SignedRequest) -> bool:
+    async def _claims(self, request: SignedHeaders) -> bool:
         """Whether an unknown key has just proven to be one that its account brought along."""
         if request.account is None:
             return False
         return await self._accounts.claim(request.account, request.public_key)
 
-    def _check_founded(self, request: SignedRequest) -> None:
+    def _check_founded(self, request: SignedHeaders) -> None:
         """An unregistered key names the account that it founds, or none."""
         if request.account not in (None, account_id(request.public_key)):
             raise NotAuthenticated("account")
 
     async def _access(
-        self, request: SignedRequest, owner: AccountId | None, read: LookUp | None
+        self, request: SignedHeaders, owner: AccountId | None, read: LookUp | None
     ) -> Access:
         """Checks 6 and 7."""
         if owner is None or request.account not in (None, owner):

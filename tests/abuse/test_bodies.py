@@ -1,6 +1,8 @@
 """Bodies: all that are read at once have one bound, whoever sent them, signed or not."""
 
 import asyncio
+import time
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +19,17 @@ from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 
 ROOM = 1000
-UNSIGNED = 426
+REFUSED = 401
+
+
+def formed() -> dict[str, str]:
+    """Headers of a request that somebody may have signed: the signature is found wrong later."""
+    return {
+        "x-public-key": "ab" * 32,
+        "x-signature": "cd" * 64,
+        "x-timestamp": str(int(time.time())),
+        "x-nonce": str(uuid.uuid4()),
+    }
 
 
 def receiving(*parts: bytes) -> Receive:
@@ -108,7 +120,7 @@ def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://relayer")
 
 
-async def test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more(
+async def test_bodies_that_do_not_end_fill_the_room_and_no_more(
     client: httpx.AsyncClient,
 ) -> None:
     """Whoever comes then is told when to come back; with no body, or later, nobody notices."""
@@ -120,19 +132,49 @@ async def test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more(
         await end.wait()
 
     async with client:
-        slow = asyncio.create_task(client.post("/v1/recall", content=endless()))
+        slow = asyncio.create_task(client.post("/v1/recall", content=endless(), headers=formed()))
         await sent.wait()
         for path in ("/v1/recall", "/v1/import", "/api/recall", "/sui"):
-            full = await client.post(path, content=b"1")
+            full = await client.post(path, content=b"1", headers=formed())
             assert (full.status_code, full.json()["code"]) == (503, "server.full"), path
             assert full.headers["retry-after"] == "2"
         assert (await client.get("/health")).status_code == 200
-        assert (await client.get("/v1/memories")).status_code == UNSIGNED
+        assert (await client.get("/v1/memories")).status_code == REFUSED
         end.set()
-        assert (await slow).status_code == UNSIGNED
-        assert (await client.post("/v1/recall", content=b" " * ROOM)).status_code == UNSIGNED
-        over = await client.post("/v1/recall", content=b" " * (ROOM + 1))
+        assert (await slow).status_code == REFUSED
+        whole = await client.post("/v1/recall", content=b" " * ROOM, headers=formed())
+        assert whole.status_code == REFUSED
+        over = await client.post("/v1/recall", content=b" " * (ROOM + 1), headers=formed())
         assert over.status_code == 503
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-timestamp": str(int(time.time()) - 400)},
+        {"x-timestamp": str(int(time.time()) + 3600)},
+        {"x-signature": "cd"},
+        {"x-nonce": ""},
+    ],
+)
+async def test_no_body_is_read_of_a_request_that_nobody_can_have_signed_now(
+    client: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    """Its headers, or the clock, already say so."""
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(3):
+            sent += 1
+            yield b" "
+
+    async with client:
+        given = formed() | headers if headers else {}
+        answer = await client.post("/v1/recall", content=body(), headers=given)
+    assert answer.status_code in {401, 426}
+    assert sent == 0
 
 
 @pytest.mark.parametrize(
@@ -158,6 +200,6 @@ async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
     app: Any = build_app(storage, replace(settings, embedder="none"))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://relayer") as client:
-        answer = await client.post(path, content=endless())
+        answer = await client.post(path, content=endless(), headers=formed())
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
     assert sent == 3

@@ -144,7 +144,9 @@ def test_a_turn_whose_facts_were_taken_is_gone():
 
 def test_an_erased_turn_never_comes_back():
     """What it said may be said again, under another id."""
-    _, [finding] = told(WAITING, receipt(4, "forget", (TURN, 1, "a")), replace(WAITING, seq=5, time_ms=5))
+    _, [finding] = told(
+        WAITING, receipt(4, "forget", (TURN, 1, "a")), replace(WAITING, seq=5, time_ms=5)
+    )
     assert (finding.what, finding.id) == ("receipt", TURN)
 
 

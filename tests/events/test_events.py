@@ -424,7 +424,7 @@ def test_a_client_follows_past_a_restart(
 def test_the_stream_is_guarded_like_every_route(relayer: RunningRelayer) -> None:
     account = relayer.command("account", "create", "--label", "t", "--custody", "managed")
     identity = Identity(bytes.fromhex(account["private_key"]))
-    assert httpx.get(f"{relayer.url}/v1/events").status_code == 426
+    assert httpx.get(f"{relayer.url}/v1/events").status_code == 401
     for target, extra, status in (
         ("/v1/events?after=-1", {}, 400),
         ("/v1/events?after=x", {}, 400),

@@ -60,8 +60,10 @@ def lengths() -> list[Case]:
         return build
 
     def endless(w: World) -> bytes:
-        lines = [b"transfer-encoding: chunked", b"x-nonce: 6fa459ea-ee8a-4ca4-894e-db77e160355e"]
         piece = b"10000\r\n" + b"A" * 65536 + b"\r\n"
+        request = w.asked()
+        formed = [f"{name}: {value}".encode() for name, value in request.headers.items()]
+        lines = [b"transfer-encoding: chunked", *formed]
         return message("POST", "/v1/recall", b"", lines, bare=True) + piece * 40
 
     large = Limits.body_bytes_max + 1

@@ -18,7 +18,7 @@ from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.clock import utc_now
-from relayer.http.checks import REFUSAL_S_MIN, SignedRequest
+from relayer.http.checks import REFUSAL_S_MIN, SignedHeaders
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity, account_id, account_text
 from relayer.settings import Limits, Settings
@@ -253,7 +253,7 @@ async def test_a_request_that_the_database_failed_is_not_kept(
     try:
         for _ in range(5):
             assert (await refusal(app, managed)).status_code == 503
-        alive = [one for one in gc.get_objects() if isinstance(one, SignedRequest)]
+        alive = [one for one in gc.get_objects() if isinstance(one, SignedHeaders)]
     finally:
         gc.enable()
     assert alive == []

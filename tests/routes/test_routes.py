@@ -65,7 +65,7 @@ async def test_every_route_is_guarded_unless_it_is_listed_here(app: ASGIApp) -> 
     async with client_of(app) as client:
         for method, path in sorted(routes - PUBLIC_ROUTES):
             answer = await client.request(method, concrete(path))
-            assert (answer.status_code, path) == (426, path)
+            assert (answer.status_code, path) == (401, path)
             signed_badly = {"x-nonce": str(uuid.uuid4())}
             answer = await client.request(method, concrete(path), headers=signed_badly)
             assert (answer.status_code, path) == (401, path)
@@ -79,7 +79,7 @@ async def test_the_frameworks_own_answers_to_options_are_guarded_too(app: ASGIAp
     async with client_of(app) as client:
         statuses = {path: (await client.options(concrete(path))).status_code for path in paths}
     whole = {"/metrics", "/schema", "/schema/openapi.json", "/schema/{path:str}"}
-    assert statuses == {path: 204 if path in whole else 426 for path in paths}
+    assert statuses == {path: 204 if path in whole else 401 for path in paths}
 
 
 async def test_no_route_is_copied_for_its_guards(
@@ -89,7 +89,7 @@ async def test_no_route_is_copied_for_its_guards(
     copied = []
     monkeypatch.setattr("litestar.handlers.base.copy", copied.append)
     async with client_of(app) as client:
-        assert (await client.get("/v1/keys")).status_code == 426
+        assert (await client.get("/v1/keys")).status_code == 401
     assert not copied
 
 
@@ -125,7 +125,7 @@ async def test_every_kind_of_error_has_one_shape(app: ASGIApp, client: httpx.Asy
             await client.post("/v1/recall", content=b"{"),
             await client.post("/v1/ask", json={"question": "tea?"}),
         ]
-    assert [a.status_code for a in answers] == [426, 401, 404, 404, 404, 405, 405, 400, 501]
+    assert [a.status_code for a in answers] == [401, 401, 404, 404, 404, 405, 405, 400, 501]
     for answer in answers:
         assert_error_shape(answer)
     assert len({a.headers["x-request-id"] for a in answers}) == len(answers)

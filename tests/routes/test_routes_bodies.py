@@ -12,6 +12,7 @@ from litestar.types import ASGIApp
 
 from relayer.http import bodies
 from relayer.routes import memories, memwal
+from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from tests.routes_scene import (
     CHANGES,
@@ -24,7 +25,7 @@ from tests.routes_scene import (
     desk,
     named,
 )
-from tests.signing import client_of
+from tests.signing import client_of, signed_headers
 
 __all__ = ["client", "desk", "named"]  # fixtures
 
@@ -169,8 +170,11 @@ async def test_what_is_too_large_answers_413(desk: Desk, path: str, body: Answer
 async def test_a_body_too_large_is_refused_before_its_signature_is_looked_at(
     app: ASGIApp,
 ) -> None:
+    formed = signed_headers(Identity(bytes(32)), "POST", "/v1/recall")
+    formed["x-signature"] = "00" * 64
     async with client_of(app) as client:
-        answer = await client.post("/v1/recall", content=b"a" * (Limits.body_bytes_max + 1))
+        body = b"a" * (Limits.body_bytes_max + 1)
+        answer = await client.post("/v1/recall", content=body, headers=formed)
     assert answer.status_code == 413
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,7 @@ async def test_who_leaves_lets_a_request_take_its_time(
             idle, busy = [await asyncio.open_connection(*where) for _ in range(2)]
             idle[1].write(b"GET /health HTTP/1.1\r\nHost: relayer\r\n\r\n")
             assert b" 200 " in await idle[0].readline()
-            busy[1].write(HALF)
+            busy[1].write(half_a_request())
             assert b" 100 " in await busy[0].readline(), "the body is waited for"
             ending.leave()
             await idle[0].read()  # until it is closed
@@ -279,16 +280,23 @@ async def test_who_leaves_lets_a_request_take_its_time(
             busy[1].write(b"}")
             answer = await busy[0].read()
             await serving
-    assert b"HTTP/1.1 426 " in answer, "it is no client of ours"
+    assert b"HTTP/1.1 401 " in answer, "its signature is wrong"
     assert b"connection: close" in answer
     for _, writer in (idle, busy):
         writer.close()
 
 
-HALF = b"""POST /v1/remember HTTP/1.1\r
+def half_a_request() -> bytes:
+    """What somebody may have signed, but for its last byte; the signature is found wrong then."""
+    head = f"""POST /v1/remember HTTP/1.1\r
 Host: relayer\r
 Expect: 100-continue\r
 Content-Type: application/json\r
 Content-Length: 2\r
+x-public-key: {"ab" * 32}\r
+x-signature: {"cd" * 64}\r
+x-timestamp: {int(time.time())}\r
+x-nonce: {uuid.uuid4()}\r
 \r
-{"""
+"""
+    return head.encode() + b"{"

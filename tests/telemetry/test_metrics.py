@@ -151,7 +151,7 @@ REFUSALS: dict[str, tuple[int, Refused]] = {
     "account": (401, lambda c, k, _: _ask(c, k.identity, "0x" + "00" * 32)),
     "grant": (401, _revoked),
     "session": (401, lambda c, k, _: _ask(c, k.identity, x_seal_session="e30=")),
-    "no_nonce": (426, lambda c, _, __: c.get("/v1/keys")),
+    "no_nonce": (426, lambda c, k, _: _ask(c, k.identity, x_nonce="")),
     "malformed": (400, lambda c, k, _: _posted(c, k, b"{")),
     "media_type": (415, lambda c, k, _: _posted(c, k, b"{}", content_type="text/plain")),
     "body_too_large": (413, lambda c, k, _: _posted(c, k, b" " * (2**21 + 1))),

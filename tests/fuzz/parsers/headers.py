@@ -30,9 +30,9 @@ def _headers(data: bytes) -> None:
     head, _, body = data.partition(b"\n\n")
     pairs = [(name, value) for name, _, value in (li.partition(b": ") for li in head.split(b"\n"))]
     try:
-        request = checks.parse_request(pairs, "POST", TARGET, body)
+        request = checks.parse_headers(pairs)
         checks.check_clock(request, from_ms(1000 * NOW_S))
-        checks.check_signature(request)
+        checks.check_signature(request, request.message("POST", TARGET, body))
     except (NotAuthenticated, UpgradeRequired):
         return
     # Nobody reads another request here: each header stands there once, and is what was signed.
@@ -45,7 +45,7 @@ def _headers(data: bytes) -> None:
         body,
         account="" if request.account is None else "0x" + request.account.hex(),
         timestamp_s=request.timestamp_s,
-        nonce=request.message.decode().rsplit(".", 2)[1],
+        nonce=request.nonce_text,
     )
     assert signed["x-signature"] == request.signature.hex()
 
