@@ -50,7 +50,7 @@ SELECT serial, object, label, created_at, succession FROM grants WHERE account_i
 _GRANTS_AFTER: Final = f"{_GRANTS} AND serial > $2 ORDER BY serial"
 _GRANTS_OF: Final = f"{_GRANTS} AND serial = ANY ($2) ORDER BY serial"
 # Whether any grant or revocation was ever for a key.
-_IS_RECIPIENT: Final = "SELECT FROM grants WHERE account_id = $1 AND recipient = $2 LIMIT 1"
+_IS_RECIPIENT: Final = "SELECT 1 FROM grants WHERE account_id = $1 AND recipient = $2 LIMIT 1"
 # Not the signed objects, which a verified chain has in memory.
 _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND serial = ANY ($2)"
 

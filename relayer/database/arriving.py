@@ -135,9 +135,9 @@ _CUT_LINKS: Final = """
 DELETE FROM links l USING memories m
 WHERE l.account_id = $1 AND (l.memory_id = ANY ($2) OR l.other_id = ANY ($2))
   AND m.account_id = $1 AND m.memory_id = l.memory_id
-  AND (EXISTS (SELECT FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id
+  AND (EXISTS (SELECT 1 FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id
                                         AND o.namespace_id <> m.namespace_id)
-       OR EXISTS (SELECT FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id
+       OR EXISTS (SELECT 1 FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id
                                            AND e.namespace_id <> m.namespace_id))
 """
 

@@ -41,11 +41,11 @@ ORDER BY created_at DESC, account_id LIMIT $1
 # it, does not count.
 _HERE: Final = """
 SELECT a.account_id, EXISTS (
-  SELECT FROM memories m JOIN blobs b ON b.account_id = m.account_id AND b.blob_id = m.blob_id
+  SELECT 1 FROM memories m JOIN blobs b ON b.account_id = m.account_id AND b.blob_id = m.blob_id
   WHERE m.account_id = $1 AND b.account_id = $1 AND m.seq > a.lost_seq) AS here
 FROM accounts a
 WHERE a.account_id = $1
-  AND EXISTS (SELECT FROM memories n WHERE n.account_id = $1 AND n.seq > a.lost_seq)
+  AND EXISTS (SELECT 1 FROM memories n WHERE n.account_id = $1 AND n.seq > a.lost_seq)
 """
 # Some, and not the newest alone: that may be lost.
 _NEWEST_NAMES: Final = """

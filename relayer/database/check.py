@@ -83,7 +83,7 @@ SELECT (SELECT count(*) FROM postings WHERE account_id = $1 AND namespace_id = $
 _STRAY_POSTINGS: Final = """
 SELECT DISTINCT p.memory_id FROM postings p
 WHERE p.account_id = $1 AND p.namespace_id = $2
-  AND NOT EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.memory_id = p.memory_id
+  AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.account_id = $1 AND m.memory_id = p.memory_id
                                            AND m.namespace_id = p.namespace_id
                                            AND p.token = ANY (m.tokens))
 LIMIT 100
@@ -102,7 +102,7 @@ WHERE cardinality(m.tokens) > (SELECT count(*) FROM postings p
 UNION ALL
 SELECT m.memory_id, 'its vectors are missing' FROM page m
 WHERE m.embedding_model NOT IN ('none', 'lost')
-  AND NOT EXISTS (SELECT FROM vectors v WHERE v.account_id = $1 AND v.memory_id = m.memory_id
+  AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.account_id = $1 AND v.memory_id = m.memory_id
                                           AND v.model = m.embedding_model)
 UNION ALL
 SELECT DISTINCT v.memory_id, 'it has vectors of another model too' FROM vectors v
@@ -122,14 +122,14 @@ JOIN tombstones t ON t.account_id = $1 AND t.memory_id = coalesce(m.revision_of,
 UNION ALL
 SELECT m.memory_id, 'it is a revision of nothing' FROM page m
 WHERE m.revision_of IS NOT NULL
-  AND NOT EXISTS (SELECT FROM memories w WHERE w.account_id = $1 AND w.memory_id = m.revision_of
+  AND NOT EXISTS (SELECT 1 FROM memories w WHERE w.account_id = $1 AND w.memory_id = m.revision_of
                                            AND w.revision_of IS NULL)
 UNION ALL
 SELECT DISTINCT l.memory_id, 'a link leads nowhere' FROM links l
 JOIN page m ON m.memory_id = l.memory_id
 WHERE l.account_id = $1
-  AND NOT EXISTS (SELECT FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id)
-  AND NOT EXISTS (SELECT FROM episodes o WHERE o.account_id = $1 AND o.episode_id = l.other_id)
+  AND NOT EXISTS (SELECT 1 FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id)
+  AND NOT EXISTS (SELECT 1 FROM episodes o WHERE o.account_id = $1 AND o.episode_id = l.other_id)
 LIMIT 100
 """
 # Deletions that should have been done by then.

@@ -28,7 +28,7 @@ _FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"
 _DROP_WEBHOOKS: Final = "DELETE FROM webhooks WHERE account_id = $1"
 
 # Two that delete at once choose the same rows: the second would find none, and think it the end.
-_LOCK: Final = "SELECT FROM accounts WHERE account_id = $1 FOR UPDATE"
+_LOCK: Final = "SELECT 1 FROM accounts WHERE account_id = $1 FOR UPDATE"
 
 # Some memories with their postings; links and vectors go with them.
 _EMPTY_MEMORIES: Final = """
@@ -93,7 +93,7 @@ SELECT r.object FROM receipts r
 JOIN accounts a ON a.account_id = $1 AND a.receipt_seq = r.seq
 WHERE r.account_id = $1 AND a.closed_at IS NOT NULL
 """
-_OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id = $1)"
+_OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT 1 FROM blob_outbox WHERE account_id = $1)"
 # What is left of an emptied account beside its row and its last receipt. Blobs on their way when it
 # was closed are noted, and deleted when they are due; request windows are deleted by their age.
 _LASTING: Final = (
@@ -102,7 +102,7 @@ _LASTING: Final = (
     "webhook_events", "index_steps", "lasting_objects",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
-    f"SELECT '{table}' AS what WHERE EXISTS (SELECT FROM {table} WHERE account_id = $1 {but})"
+    f"SELECT '{table}' AS what WHERE EXISTS (SELECT 1 FROM {table} WHERE account_id = $1 {but})"
     for table, but in (
         *((table, "") for table in _LASTING),
         ("receipts", _NOT_LAST),
@@ -110,7 +110,7 @@ _REMNANTS: Final = " UNION ALL ".join(
     )
 )
 # Keys lie apart from accounts, and no statement asks for both.
-_KEYS_LEFT: Final = "SELECT EXISTS (SELECT FROM key_owner WHERE account_id = $1)"
+_KEYS_LEFT: Final = "SELECT EXISTS (SELECT 1 FROM key_owner WHERE account_id = $1)"
 _IS_PURGED: Final = "SELECT purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
 _NOTED: Final = "SELECT blob_id FROM blob_outbox WHERE account_id = $1"
 

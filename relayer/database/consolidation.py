@@ -40,7 +40,7 @@ WITH word AS (
 ), known AS MATERIALIZED (
     SELECT w.token,
            (SELECT count(*) FROM (
-                SELECT FROM postings t
+                SELECT 1 FROM postings t
                 WHERE t.account_id = $1 AND t.namespace_id = $2 AND t.token = w.token LIMIT $7) t
            ) AS memories
     FROM (SELECT DISTINCT token FROM word) w
@@ -77,7 +77,7 @@ WHERE {_IN_FORCE} AND NOT m.pinned AND NOT m.stale
   AND (m.importance = 'trivial' AND greatest(m.last_seen_at, m.stored_at) < $4
        OR m.kind = 'working' AND greatest(m.last_seen_at, m.stored_at) < $5
        OR m.kind = 'event' AND m.importance = 'trivial' AND m.event_time < $6)
-  AND NOT EXISTS (SELECT FROM consolidation_actions a
+  AND NOT EXISTS (SELECT 1 FROM consolidation_actions a
                   WHERE a.account_id = $1 AND a.memory_id = m.memory_id AND a.action = 'stale'
                     AND a.created_at >= m.stored_at)
 ORDER BY m.seq LIMIT $7
@@ -91,14 +91,14 @@ _EPISODES: Final = f"""
         WHERE a.account_id = $1 AND a.action = $4
           AND (a.undone = 'undone'
                OR a.undone IS DISTINCT FROM '{OUTDATED}'
-               AND NOT EXISTS (SELECT FROM unnest(a.other_ids) AS o (memory_id)
+               AND NOT EXISTS (SELECT 1 FROM unnest(a.other_ids) AS o (memory_id)
                               LEFT JOIN memories x
                                   ON x.account_id = $1 AND x.memory_id = o.memory_id
                               WHERE x.memory_id IS NULL OR x.stored_at > a.created_at
                                  OR x.review = 'rejected'
                                  OR x.superseded_at IS NOT NULL
                                     AND NOT EXISTS (
-                                        SELECT FROM links l
+                                        SELECT 1 FROM links l
                                         WHERE l.account_id = $1 AND l.relation = 'merged'
                                           AND l.memory_id = x.superseded_by
                                           AND l.other_id = x.memory_id)))
@@ -107,9 +107,9 @@ _EPISODES: Final = f"""
                {MOMENT} AS moment
         FROM memories m
         WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.type = 1
-          AND NOT EXISTS (SELECT FROM blocked b WHERE b.memory_id = m.memory_id)
+          AND NOT EXISTS (SELECT 1 FROM blocked b WHERE b.memory_id = m.memory_id)
           AND NOT EXISTS (
-              SELECT FROM links l
+              SELECT 1 FROM links l
               JOIN memories s ON s.account_id = $1 AND s.memory_id = l.memory_id
               WHERE l.account_id = $1 AND l.other_id = m.memory_id AND l.relation = 'source'
                 AND s.kind = $5)

@@ -41,7 +41,7 @@ SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND sh
 """
 # Which of these tables there are, and which of them Citus knows.
 _TABLES: Final = """
-SELECT t.name, EXISTS (SELECT FROM pg_dist_partition d
+SELECT t.name, EXISTS (SELECT 1 FROM pg_dist_partition d
                        WHERE d.logicalrelid = to_regclass(t.name)) AS distributed
 FROM unnest($1::text[]) WITH ORDINALITY AS t (name, place)
 WHERE to_regclass(t.name) IS NOT NULL ORDER BY t.place

@@ -27,7 +27,7 @@ def is_over(now: str) -> str:
     another: a planner without statistics reads all links of the account once, to know it of each.
     """
     return f"""({is_too_old(now)} OR EXISTS (
-        SELECT FROM links l
+        SELECT 1 FROM links l
         JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
         WHERE l.account_id = $1 AND l.other_id = e.episode_id AND l.relation = 'turn'
           AND m.expires_at <= {now}::timestamptz
@@ -78,13 +78,16 @@ ORDER BY e.epoch DESC
 # What is over is no longer known by what it says, though it is not erased yet; nor is what is kept
 # where the same is to wait for its facts, for it was said once more.
 _GIVE_UP_WORDS: Final = f"""
+WITH given_up AS (
+    SELECT e.episode_id
+    FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint)
+    JOIN episodes e ON e.account_id = $1 AND e.namespace_id = s.namespace_id
+                   AND e.epoch = s.epoch AND e.fingerprint = s.fingerprint
+    JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+    WHERE {is_over("$5")} OR ($6 AND e.state = 'kept')
+)
 UPDATE episodes e SET fingerprint = NULL
-FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint),
-     namespaces ns
-WHERE e.account_id = $1 AND e.namespace_id = s.namespace_id AND e.epoch = s.epoch
-  AND e.fingerprint = s.fingerprint
-  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id
-  AND ({is_over("$5")} OR ($6 AND e.state = 'kept'))
+FROM given_up g WHERE e.account_id = $1 AND e.episode_id = g.episode_id
 """
 _KEPT: Final = """
 SELECT episode_id FROM episodes

@@ -41,7 +41,7 @@ WITH doomed AS (
     ON CONFLICT DO NOTHING
 ), unreferenced AS (
     SELECT DISTINCT d.blob_id FROM doomed d
-    WHERE NOT EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.blob_id = d.blob_id
+    WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.account_id = $1 AND m.blob_id = d.blob_id
                                                AND NOT m.memory_id = ANY ($2))
     UNION SELECT state_blob FROM doomed WHERE state_blob IS NOT NULL
     UNION SELECT blob_id FROM turn
@@ -116,20 +116,20 @@ WITH RECURSIVE doomed (id) AS (
         JOIN links l ON l.account_id = $1 AND l.memory_id = m.memory_id
         WHERE m.account_id = $1 AND (m.memory_id = d.id OR m.revision_of = d.id)
           AND (l.relation = 'turn'
-                  AND NOT EXISTS (SELECT FROM episodes t
+                  AND NOT EXISTS (SELECT 1 FROM episodes t
                                   WHERE t.account_id = $1 AND t.episode_id = l.other_id
                                     AND t.namespace_id <> m.namespace_id)
-                  AND NOT EXISTS (SELECT FROM memories t
+                  AND NOT EXISTS (SELECT 1 FROM memories t
                                   WHERE t.account_id = $1 AND t.memory_id = l.other_id)
                OR l.relation = 'merged'
-                  AND EXISTS (SELECT FROM memories o
+                  AND EXISTS (SELECT 1 FROM memories o
                               WHERE o.account_id = $1 AND o.memory_id = l.other_id
                                 AND o.superseded_by = d.id AND o.namespace_id = m.namespace_id))
         UNION ALL
         SELECT coalesce(m.revision_of, m.memory_id) FROM links l
         JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
         WHERE l.account_id = $1 AND l.other_id = d.id AND l.relation = 'source'
-          AND NOT EXISTS (SELECT FROM memories s
+          AND NOT EXISTS (SELECT 1 FROM memories s
                           WHERE s.account_id = $1 AND s.memory_id = d.id
                             AND s.namespace_id <> m.namespace_id)
           AND NOT ($3 AND {_IS_OWN})

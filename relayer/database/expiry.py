@@ -21,7 +21,7 @@ _SET_TTL: Final = """
 UPDATE namespaces n SET ttl_s = $3
 WHERE n.account_id = $1 AND n.namespace_id = $2
   AND (n.erased_at IS NULL OR n.memory_count > 0
-       OR EXISTS (SELECT FROM episodes e
+       OR EXISTS (SELECT 1 FROM episodes e
                   WHERE e.account_id = $1 AND e.namespace_id = $2 AND e.state <> 'done'))
 RETURNING n.namespace_id
 """
@@ -54,9 +54,9 @@ SELECT count(*) FROM changed
 _ACCOUNTS_EXPIRED: Final = f"""
 SELECT a.account_id FROM accounts a
 WHERE a.closed_at IS NULL
-  AND (EXISTS (SELECT FROM memories m WHERE m.account_id = a.account_id AND m.expires_at <= $1
+  AND (EXISTS (SELECT 1 FROM memories m WHERE m.account_id = a.account_id AND m.expires_at <= $1
                                         AND m.revision_of IS NULL)
-       OR EXISTS (SELECT FROM namespaces ns
+       OR EXISTS (SELECT 1 FROM namespaces ns
                   JOIN episodes e ON e.account_id = ns.account_id
                                  AND e.namespace_id = ns.namespace_id
                   WHERE ns.account_id = a.account_id AND e.state <> 'done' AND {is_too_old("$1")}))

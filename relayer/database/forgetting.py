@@ -57,9 +57,9 @@ _COUNT_FEW: Final = _of_each_state("count(*)", _FEW)
 # that is asked for the epoch itself expects every memory to be of it, and reads them all where
 # none is.
 _OTHER_EPOCHS: Final = """
-SELECT EXISTS (SELECT FROM namespace_keys k
+SELECT EXISTS (SELECT 1 FROM namespace_keys k
                WHERE k.account_id = $1 AND k.namespace_id = $2 AND NOT k.epoch = ANY ($3)
-                 AND EXISTS (SELECT FROM memories m
+                 AND EXISTS (SELECT 1 FROM memories m
                              WHERE m.account_id = $1 AND m.namespace_id = $2
                                AND m.epoch BETWEEN k.epoch AND k.epoch))
 """
@@ -91,7 +91,7 @@ WITH done AS (
 )
 UPDATE namespaces SET erased_at = $3, ttl_s = NULL
 WHERE account_id = $1 AND namespace_id = $2 AND memory_count = 0
-  AND NOT EXISTS (SELECT FROM episodes
+  AND NOT EXISTS (SELECT 1 FROM episodes
                   WHERE account_id = $1 AND namespace_id = $2 AND state <> 'done')
 """
 

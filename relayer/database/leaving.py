@@ -21,7 +21,7 @@ _COLUMNS: Final = """
     m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes
 """
 _MERGED: Final = """
-EXISTS (SELECT FROM links l
+EXISTS (SELECT 1 FROM links l
         WHERE l.account_id = $1 AND l.memory_id = m.superseded_by AND l.relation = 'merged'
           AND l.other_id = m.id)
 """
@@ -99,7 +99,7 @@ FROM (
      FROM episodes e
      WHERE e.account_id = $1 AND e.episode_id > $2 AND e.state = 'done'
        AND substr(e.episode_id::text, 15, 1) <> '8'
-       AND NOT EXISTS (SELECT FROM tombstones s
+       AND NOT EXISTS (SELECT 1 FROM tombstones s
                        WHERE s.account_id = $1 AND s.memory_id = e.episode_id)
      ORDER BY e.episode_id LIMIT $3)
 ) t

@@ -30,7 +30,7 @@ from relayer.postgres.embedded import PostgresError, check_server
 LOCK: Final = 7236411
 
 
-_HAS_ACCOUNTS: Final = "SELECT EXISTS (SELECT FROM accounts)"
+_HAS_ACCOUNTS: Final = "SELECT EXISTS (SELECT 1 FROM accounts)"
 _PLACE: Final = re.compile(r"[\w.,/:\[\]-]+")
 _REVISION: Final = re.compile("[0-9]{4}")
 # What the driver says of a URL and quotes nothing of it that may be a password.
@@ -43,11 +43,11 @@ _BACKEND: Final = "SELECT pg_backend_pid()"
 # Whether anybody has made a table, view or sequence; those of extensions do not count.
 _HAS_TABLES: Final = """
 SELECT EXISTS (
-  SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
     AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
     AND NOT EXISTS (
-      SELECT FROM pg_depend d
+      SELECT 1 FROM pg_depend d
       WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'))
 """
 

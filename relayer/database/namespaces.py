@@ -32,7 +32,7 @@ JOIN (SELECT namespace_id, array_agg(epoch ORDER BY epoch DESC) AS epochs,
       FROM namespace_keys WHERE account_id = $1 GROUP BY namespace_id) k USING (namespace_id)
 WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
   AND (n.erased_at IS NULL OR n.memory_count > 0
-       OR EXISTS (SELECT FROM episodes e
+       OR EXISTS (SELECT 1 FROM episodes e
                   WHERE e.account_id = $1 AND e.namespace_id = n.namespace_id
                     AND e.state <> 'done'))
 ORDER BY n.name
@@ -43,7 +43,7 @@ _INSERT_NAMESPACE: Final = """
 WITH numbered AS (
     UPDATE accounts SET namespace_count = namespace_count + 1
     WHERE account_id = $1 AND namespace_count < $4
-      AND NOT EXISTS (SELECT FROM namespaces WHERE account_id = $1 AND name = $2)
+      AND NOT EXISTS (SELECT 1 FROM namespaces WHERE account_id = $1 AND name = $2)
     RETURNING namespace_count
 )
 INSERT INTO namespaces (account_id, namespace_id, name, updated_at)

@@ -38,7 +38,7 @@ _NEWEST: Final = "SELECT receipt_seq + store_ahead AS mark FROM accounts WHERE a
 _OUTBOX: Final = """
 SELECT o.account_id, o.blob_id FROM blob_outbox o
 WHERE o.due_at <= $2 AND NOT (o.stray AND EXISTS (
-    SELECT FROM accounts a WHERE a.account_id = o.account_id AND a.incomplete))
+    SELECT 1 FROM accounts a WHERE a.account_id = o.account_id AND a.incomplete))
 ORDER BY o.due_at, o.account_id, o.blob_id LIMIT $1 OFFSET $3
 """
 _REFERENCED: Final = """

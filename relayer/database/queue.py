@@ -123,9 +123,9 @@ WITH forgotten AS (
         SELECT l.id FROM pgqueuer_log l
         WHERE l.created < now() - $1::interval
           AND NOT (l.status = 'picked'
-                   AND EXISTS (SELECT FROM pgqueuer j
+                   AND EXISTS (SELECT 1 FROM pgqueuer j
                                WHERE j.id = l.job_id AND j.status <> 'failed')
-                   AND NOT EXISTS (SELECT FROM pgqueuer_log b
+                   AND NOT EXISTS (SELECT 1 FROM pgqueuer_log b
                                    WHERE b.job_id = l.job_id AND b.status = 'queued'
                                      AND b.id > l.id))
         ORDER BY l.created, l.id LIMIT $2 FOR UPDATE OF l SKIP LOCKED)
@@ -137,14 +137,14 @@ SELECT count(*) AS forgotten FROM forgotten
 # one of sealed memories: without saying so, each write reads all that its account has.
 _MEMORIES_BEHIND: Final = """
 SELECT count(*) FROM (
-    SELECT FROM memories
+    SELECT 1 FROM memories
     WHERE account_id = $1 AND index_version = $3 AND embedding_version = '' AND format = 'sealed'
     LIMIT $2) m
 """
 # How many of its turns wait for their facts.
 _TURNS_BEHIND: Final = """
 SELECT count(*) FROM (
-    SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
+    SELECT 1 FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
 FORGOTTEN_AT_ONCE: Final = 5_000
 

@@ -42,7 +42,7 @@ _FOUND_AT_ALL: Final = f"""
     AND ($14::bytea[] IS NULL OR m.writer = ANY ($14))
     AND {within("$15", "$16")}
     AND (cardinality($19::bigint[]) = 0 OR NOT EXISTS (
-        SELECT FROM unnest($17::int[], $18::int[], $19::bigint[]) AS f (ns, ordinal, token)
+        SELECT 1 FROM unnest($17::int[], $18::int[], $19::bigint[]) AS f (ns, ordinal, token)
         WHERE f.ns = m.namespace_id
         GROUP BY f.ordinal HAVING NOT bool_or(f.token = ANY (m.tokens))))
 """

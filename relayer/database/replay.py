@@ -27,7 +27,7 @@ _SET_INCOMPLETE: Final = "UPDATE accounts SET incomplete = true WHERE account_id
 _PUTTING: Final = """
 SELECT account_id, receipt_seq FROM accounts a
 WHERE closed_at IS NULL AND EXISTS (
-    SELECT FROM blob_outbox o WHERE o.account_id = a.account_id AND NOT o.stray)
+    SELECT 1 FROM blob_outbox o WHERE o.account_id = a.account_id AND NOT o.stray)
 """
 # That what was being put when the database was of that age is to go, unless a row comes.
 _END_PUTS: Final = """

@@ -25,8 +25,8 @@ marker AS (SELECT 1 FROM nonces WHERE public_key = '\\x' AND nonce = $5),
 fresh AS (
     INSERT INTO nonces (public_key, nonce, expires_at)
     SELECT $1, $2, $3 FROM marker
-    WHERE ($6 OR EXISTS (SELECT FROM owner))
-      AND NOT EXISTS (SELECT FROM nonces_ahead WHERE public_key = $1 AND nonce = $2)
+    WHERE ($6 OR EXISTS (SELECT 1 FROM owner))
+      AND NOT EXISTS (SELECT 1 FROM nonces_ahead WHERE public_key = $1 AND nonce = $2)
     ON CONFLICT DO NOTHING
     RETURNING 1
 ), ahead AS (
@@ -37,8 +37,8 @@ fresh AS (
 """
 _NONCE_ANSWER: Final = """
 (SELECT account_id FROM owner) AS owner,
-EXISTS (SELECT FROM marker) AS intact,
-EXISTS (SELECT FROM fresh) AS fresh,
+EXISTS (SELECT 1 FROM marker) AS intact,
+EXISTS (SELECT 1 FROM fresh) AS fresh,
 (SELECT floor_s FROM nonce_floor) AS floor_s
 """
 _RECORD_NONCE: Final = f"WITH {_NONCE_PARTS} SELECT {_NONCE_ANSWER}"
@@ -46,7 +46,7 @@ _RECORD_NONCE: Final = f"WITH {_NONCE_PARTS} SELECT {_NONCE_ANSWER}"
 _RECORD_NONCE_AND_READ: Final = f"""
 WITH {_NONCE_PARTS}
 SELECT {_NONCE_ANSWER}, {ACCOUNT_COLUMNS}
-FROM (SELECT) AS one LEFT JOIN accounts a ON a.account_id = $7
+FROM (SELECT 1) AS one LEFT JOIN accounts a ON a.account_id = $7
 """
 # After a crash emptied the nonces: refuse everything signed before now.
 _RAISE_FLOOR: Final = """

@@ -97,7 +97,7 @@ SET epoch = r.epoch, blob_id = r.blob_id, source = r.source,
                       '{}'),
     fingerprint = CASE
         WHEN m.superseded_at IS NULL
-             AND EXISTS (SELECT FROM memories o
+             AND EXISTS (SELECT 1 FROM memories o
                          WHERE o.account_id = $1 AND o.namespace_id = m.namespace_id
                            AND o.epoch = r.epoch AND o.fingerprint = r.fingerprint
                            AND o.superseded_at IS NULL)
@@ -109,7 +109,7 @@ _MOVE_TURNS: Final = """
 UPDATE episodes e
 SET epoch = r.epoch, blob_id = r.blob_id,
     fingerprint = CASE
-        WHEN EXISTS (SELECT FROM episodes o
+        WHEN EXISTS (SELECT 1 FROM episodes o
                      WHERE o.account_id = $1 AND o.namespace_id = e.namespace_id
                        AND o.epoch = r.epoch AND o.fingerprint = r.fingerprint
                        AND o.episode_id <> e.episode_id)
@@ -200,21 +200,21 @@ ORDER BY n.name, k.epoch
 _ACCOUNTS_DUE: Final = f"""
 SELECT n.account_id FROM namespaces n JOIN accounts a ON a.account_id = n.account_id
 WHERE n.reseal_below > 0 AND ($1::bytea IS NULL OR n.account_id = $1)
-  AND (CASE WHEN EXISTS (SELECT FROM memories m
+  AND (CASE WHEN EXISTS (SELECT 1 FROM memories m
                          WHERE m.account_id = n.account_id
                            AND m.epoch BETWEEN 0 AND {_DUE_BELOW} - 1 AND {_FOLLOWS})
-            THEN EXISTS (SELECT FROM memories m
+            THEN EXISTS (SELECT 1 FROM memories m
                          WHERE m.account_id = n.account_id AND m.namespace_id = n.namespace_id
                            AND m.epoch < {_DUE_BELOW} AND {_FOLLOWS}) ELSE false END
-       OR EXISTS (SELECT FROM episodes e
+       OR EXISTS (SELECT 1 FROM episodes e
                   WHERE e.account_id = n.account_id AND e.namespace_id = n.namespace_id
                     AND e.epoch < {_DUE_BELOW} AND e.state IN ('pending', 'kept')))
 GROUP BY n.account_id
 """
 _BELOW: Final = f"""
-SELECT EXISTS (SELECT FROM memories m
+SELECT EXISTS (SELECT 1 FROM memories m
                WHERE m.account_id = $1 AND m.epoch < $2 AND {_FOLLOWS})
-    OR EXISTS (SELECT FROM episodes e
+    OR EXISTS (SELECT 1 FROM episodes e
                WHERE e.account_id = $1 AND e.epoch < $2 AND e.state IN ('pending', 'kept'))
 """
 

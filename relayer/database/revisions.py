@@ -107,14 +107,17 @@ WHERE account_id = $1
 # A memory has one life, whatever its earlier revisions were given, and were when they were current:
 # what is pinned lives as long as it was given, whatever its namespace says.
 _SET_LIFE: Final = """
-UPDATE memories m
-SET given_expires_at = $3,
-    expires_at = CASE WHEN whole.pinned THEN $3
-                      ELSE least($3, m.created_at + n.ttl_s * interval '1 second') END
-FROM memories whole, namespaces n
-WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
-  AND whole.account_id = $1 AND whole.memory_id = $2
-  AND n.account_id = $1 AND n.namespace_id = m.namespace_id
+WITH life AS (
+    SELECT m.memory_id,
+           CASE WHEN whole.pinned THEN $3
+                ELSE least($3, m.created_at + n.ttl_s * interval '1 second') END AS expires_at
+    FROM memories m
+    JOIN memories whole ON whole.account_id = $1 AND whole.memory_id = $2
+    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = m.namespace_id
+    WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
+)
+UPDATE memories m SET given_expires_at = $3, expires_at = life.expires_at
+FROM life WHERE m.account_id = $1 AND m.memory_id = life.memory_id
 RETURNING m.namespace_id, m.seq
 """
 # What holds of a memory as a whole, for those of its earlier revisions that came back beside it.
@@ -139,7 +142,7 @@ FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.revision < $4
   AND (m.memory_id = $2 AND m.revision_of IS NULL OR m.revision_of = $2)
-  AND EXISTS (SELECT FROM memories c WHERE c.account_id = $1 AND c.memory_id = $2
+  AND EXISTS (SELECT 1 FROM memories c WHERE c.account_id = $1 AND c.memory_id = $2
                                        AND c.revision_of IS NULL
                                        AND (c.expires_at IS NULL OR c.expires_at > $3))
 ORDER BY m.revision DESC LIMIT $5

@@ -47,10 +47,10 @@ ON CONFLICT DO NOTHING
 _PRUNE: Final = """
 DELETE FROM consolidations c
 WHERE c.account_id = $1 AND c.namespace_id = $2 AND c.finished_at < $3
-  AND NOT EXISTS (SELECT FROM consolidation_actions a
+  AND NOT EXISTS (SELECT 1 FROM consolidation_actions a
                   WHERE a.account_id = $1 AND a.run_id = c.run_id)
   AND (c.state <> 'done'
-       OR EXISTS (SELECT FROM consolidations l
+       OR EXISTS (SELECT 1 FROM consolidations l
                   WHERE l.account_id = $1 AND l.namespace_id = $2 AND l.state = 'done'
                     AND l.started_at > c.started_at))
 """
@@ -125,7 +125,7 @@ WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL
 
 # Whether a run may go on; it is not ended before the transaction is.
 _LOCK_UNFINISHED: Final = """
-SELECT FROM consolidations
+SELECT 1 FROM consolidations
 WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL FOR UPDATE
 """
 
@@ -155,7 +155,7 @@ JOIN namespaces n ON n.account_id = a.account_id
 WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2)
   AND (n.account_id, n.namespace_id) > ($3, $4) AND n.memory_count > 0 AND {_HOURS} > 0
   AND NOT EXISTS (
-      SELECT FROM consolidations c
+      SELECT 1 FROM consolidations c
       WHERE c.account_id = a.account_id AND c.namespace_id = n.namespace_id
         AND c.state <> 'refused'
         AND (c.finished_at IS NULL
@@ -196,7 +196,7 @@ WITH RECURSIVE said AS (
                    AND k.stored_at <= s.superseded_at
     WHERE s.review IS NULL
 )
-SELECT FROM said WHERE superseded_at IS NULL AND review IS NULL
+SELECT 1 FROM said WHERE superseded_at IS NULL AND review IS NULL
 """
 
 _OPEN_ACTIONS: Final = """

@@ -43,7 +43,7 @@ _LOCK_STATES: Final = """
 SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.pinned, m.review,
        m.stale, m.superseded_at, m.superseded_by, m.expires_at, m.given_expires_at, m.kind,
        m.created_at, m.last_seen_at,
-       EXISTS (SELECT FROM links l
+       EXISTS (SELECT 1 FROM links l
                WHERE l.account_id = $1 AND l.memory_id = m.superseded_by
                  AND l.relation = 'merged' AND l.other_id = m.memory_id) AS merged
 FROM memories m
@@ -105,9 +105,9 @@ _LINK: Final = """
 INSERT INTO links (account_id, memory_id, relation, other_id, created_at)
 SELECT $1, l.memory_id, l.relation, l.other_id, $5
 FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l (memory_id, relation, other_id)
-WHERE EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.memory_id = l.memory_id)
-  AND (EXISTS (SELECT FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id)
-       OR EXISTS (SELECT FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id))
+WHERE EXISTS (SELECT 1 FROM memories m WHERE m.account_id = $1 AND m.memory_id = l.memory_id)
+  AND (EXISTS (SELECT 1 FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id)
+       OR EXISTS (SELECT 1 FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id))
 ON CONFLICT DO NOTHING
 """
 # Whatever says the same as a memory that comes back is known by it no more.

@@ -73,11 +73,11 @@ _ITS_OLDER: Final = """
 """
 _ACCOUNTS_DUE: Final = f"""
 SELECT a.account_id FROM accounts a
-WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version < $1)
+WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version < $1)
 UNION SELECT a.account_id FROM accounts a
-WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version < $2)
+WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version < $2)
 UNION SELECT a.account_id FROM accounts a
-WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version > $2)
+WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version > $2)
 """
 _PROGRESS: Final = f"""
 SELECT count(*) AS memories,

@@ -54,7 +54,7 @@ SELECT account_id, webhook_id FROM (
     WHERE w.active AND w.due_at <= $1 AND (w.leased_until IS NULL OR w.leased_until <= $1)
       AND w.account_id <> ALL ($4)
       AND (a.receipt_seq > w.delivered_seq
-           OR EXISTS (SELECT FROM webhook_events e
+           OR EXISTS (SELECT 1 FROM webhook_events e
                       WHERE e.account_id = w.account_id AND e.webhook_id = w.webhook_id))) d
 WHERE place <= $3 ORDER BY due_at LIMIT $2
 """
@@ -75,11 +75,17 @@ WHERE account_id = $1 AND webhook_id = $2 AND leased_until = $3
 RETURNING webhook_id
 """
 _PUT_OFF: Final = """
-UPDATE webhooks
-SET attempts = attempts + 1, failing_since = coalesce(failing_since, $4), problem = $5,
-    due_at = $4 + make_interval(secs => least($6 * power(2, least(attempts, 20)), $7)),
-    active = NOT $8 AND coalesce(failing_since, $4) > $4 - $9::interval, leased_until = NULL
-WHERE account_id = $1 AND webhook_id = $2 AND leased_until = $3
+WITH later AS (
+    SELECT webhook_id, $4::timestamptz
+           + make_interval(secs => least($6 * power(2, least(attempts, 20)), $7)) AS due_at
+    FROM webhooks WHERE account_id = $1 AND webhook_id = $2
+)
+UPDATE webhooks w
+SET attempts = w.attempts + 1, failing_since = coalesce(w.failing_since, $4), problem = $5,
+    due_at = later.due_at,
+    active = NOT $8 AND coalesce(w.failing_since, $4) > $4 - $9::interval, leased_until = NULL
+FROM later
+WHERE w.account_id = $1 AND w.webhook_id = later.webhook_id AND w.leased_until = $3
 """
 _RELEASE: Final = """
 UPDATE webhooks SET leased_until = NULL

@@ -24,12 +24,16 @@ COLUMN = {"account": "account_id", "key": "public_key"}
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What numbers in a tree mean: tables and their columns, operators, functions."""
+    """What numbers in a tree mean: tables and their columns, operators, functions.
+
+    `conversions` says of a type how volatile its conversion to and from text is.
+    """
 
     tables: Mapping[int, str]
     columns: Mapping[tuple[int, int], str]
     equals: frozenset[int]
     volatility: Mapping[int, str]
+    conversions: Mapping[int, str]
     references: frozenset[tuple[int, int]]
 
     def group(self, relation: int) -> str:
@@ -50,6 +54,10 @@ async def catalogue(database: Database) -> Catalogue:
     )
     equals = await database.fetch("SELECT oid FROM pg_operator WHERE oprname = '='")
     functions = await database.fetch("SELECT oid, provolatile::text AS how FROM pg_proc")
+    conversions = await database.fetch(
+        "SELECT t.oid, max(CASE p.provolatile WHEN 'i' THEN 'i' ELSE 's' END) AS how"
+        " FROM pg_type t JOIN pg_proc p ON p.oid IN (t.typinput, t.typoutput) GROUP BY t.oid"
+    )
     references = await database.fetch(
         "SELECT conrelid, confrelid FROM pg_constraint WHERE contype = 'f'"
     )
@@ -58,6 +66,7 @@ async def catalogue(database: Database) -> Catalogue:
         columns={(r["attrelid"], r["attnum"]): r["attname"] for r in columns},
         equals=frozenset(r["oid"] for r in equals),
         volatility={r["oid"]: r["how"] for r in functions},
+        conversions={r["oid"]: r["how"] for r in conversions},
         references=frozenset((r["conrelid"], r["confrelid"]) for r in references),
     )
 

@@ -22,6 +22,7 @@ from tests.distribution.query import (
 )
 
 CALLS = ("FUNCEXPR", "OPEXPR", "DISTINCTEXPR", "SCALARARRAYOPEXPR", "AGGREF", "WINDOWFUNC")
+CHOICES = ("CASEEXPR", "COALESCEEXPR")
 
 
 def classes(pairs: list[tuple[Term, Term]]) -> dict[Term, Term]:
@@ -69,10 +70,7 @@ def groups(query: Query) -> set[str]:
 def calls(node: Node | None, query: Query) -> set[str]:
     """How volatile the functions below a node are: letters of `provolatile`."""
     found = [] if node is None else [node, *node.within(into="QUERY")]
-    numbers = [
-        n.number("funcid" if n.kind == "FUNCEXPR" else "opfuncid") for n in found if n.kind in CALLS
-    ]
-    return {query.known.volatility[n] for n in numbers if n}
+    return {_volatility(n, query) for n in found} - {""}
 
 
 def refused(query: Query) -> set[str]:
@@ -83,6 +81,9 @@ def refused(query: Query) -> set[str]:
 def _refused_on(level: Query) -> Iterator[str]:
     if level.command() == MERGE:
         yield "MERGE"
+    # Citus reads it back as a function's result, which needs columns, wherever it runs it apart.
+    if level.command() == SELECT and not level.outputs():
+        yield "a query without columns"
     if level.known.group(level.target()) not in ("account", "key"):
         return
     conflict = level.tree.node("onConflict")
@@ -97,10 +98,37 @@ def _refused_on(level: Query) -> Iterator[str]:
         ties = {term[2] for relation, term in level.ties() if relation == level.target()}
         if ties & {n.number("resno") for n in level.tree.nodes("targetList")}:
             yield "moving a row to another account"
-    if level.command() in (UPDATE, DELETE) and "v" in {
-        how for n in level.own() for how in calls(n, level)
-    }:
-        yield "a volatile function in UPDATE or DELETE"
+    if level.command() in (UPDATE, DELETE):
+        yield from _refused_calls(level)
+
+
+def _refused_calls(level: Query) -> Iterator[str]:
+    """What an UPDATE or DELETE may not call: Citus computes it once, before it sees a row."""
+    for node in level.own():
+        how = _volatility(node, level)
+        below = list(node.within(into="QUERY"))
+        if how == "v":
+            yield "a volatile function in UPDATE or DELETE"
+        if how == "s" and any(n.kind == "VAR" for n in below):
+            yield "a stable function of a column in UPDATE or DELETE"
+        if node.kind in CHOICES and {_volatility(n, level) for n in below} & {"s", "v"}:
+            yield "a function that is not immutable in CASE or COALESCE of UPDATE or DELETE"
+
+
+def _volatility(node: Node, level: Query) -> str:
+    """How volatile the function is that a node calls, as a letter of `provolatile`; "" for none."""
+    if node.kind == "COERCEVIAIO":  # calls what writes the one type and reads the other
+        arg = node.node("arg")
+        types = {node.number("resulttype"), 0 if arg is None else _type(arg)}
+        return max((level.known.conversions.get(t, "i") for t in types), key="isv".index)
+    number = node.number("funcid" if node.kind == "FUNCEXPR" else "opfuncid")
+    return level.known.volatility[number] if node.kind in CALLS and number else ""
+
+
+def _type(node: Node) -> int:
+    """The type of an expression, of those kinds that are converted to and from text here."""
+    members = ("vartype", "paramtype", "funcresulttype", "opresulttype", "resulttype", "consttype")
+    return next((node.number(member) for member in members if node.text(member)), 0)
 
 
 def _refused_insert(level: Query) -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator
+from types import ModuleType
 
 import pytest
 import pytest_asyncio
 
-from relayer.database import queue
+from relayer.database import migrate, pool, queue
 from relayer.database.pool import Database
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import database_copy
@@ -16,12 +17,21 @@ from tests.distribution.query import Query, catalogue
 from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS
 
 EXEMPT = HOUSEKEEPING | OVER_ALL
+
+
+def statements_of(module: ModuleType) -> dict[str, str]:
+    """Name → each statement that a module has beside those of `tests.statements`."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": text
+        for name, text in vars(module).items()
+        if isinstance(text, str) and re.match(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+    }
+
+
 # pgqueuer's tables are on the coordinator alone; none of these asks for a tenant's table as well.
-OF_QUEUE = {
-    f"queue.{name}": text
-    for name, text in vars(queue).items()
-    if isinstance(text, str) and re.match(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
-}
+OF_QUEUE = statements_of(queue)
+# Run before anybody serves, and of no account.
+AT_START = statements_of(migrate) | statements_of(pool)
 # Parts that have nothing to do with each other are sent apart: a nonce and the row that tells of a
 # crash, of another key; two numbers.
 OF_SEVERAL_PARTS = {
@@ -108,6 +118,33 @@ WRONG = {
         rules.refused,
         "DELETE FROM memories WHERE account_id = $1 AND expires_at < clock_timestamp()",
     ),
+    "a subquery without columns": (
+        rules.refused,
+        "SELECT label FROM accounts a WHERE account_id = $1"
+        " AND EXISTS (SELECT FROM memories m WHERE m.account_id = $1)",
+    ),
+    "a query without columns": (rules.refused, "SELECT FROM accounts WHERE account_id = $1"),
+    "a span of a column in UPDATE": (
+        rules.refused,
+        "UPDATE memories SET expires_at = created_at + interval '1 day' WHERE account_id = $1",
+    ),
+    "a span of a column where rows are chosen": (
+        rules.refused,
+        "DELETE FROM memories WHERE account_id = $1 AND created_at + interval '1 day' < $2",
+    ),
+    "a time of a row as text": (
+        rules.refused,
+        "UPDATE webhooks SET problem = created_at::text WHERE account_id = $1",
+    ),
+    "the time where another is missing": (
+        rules.refused,
+        "UPDATE webhooks SET failing_since = coalesce(failing_since, now()) WHERE account_id = $1",
+    ),
+    "the time in one of two cases": (
+        rules.refused,
+        "UPDATE memories SET expires_at = CASE WHEN pinned THEN NULL ELSE now() END"
+        " WHERE account_id = $1",
+    ),
     "INSERT from its own table, returning": (
         rules.refused,
         "INSERT INTO links SELECT account_id, other_id, relation, memory_id, created_at FROM links"
@@ -167,7 +204,9 @@ async def queries(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[di
         database = await Database.connect(copy.connect_args, connections=1)
         known = await catalogue(database)
         await database.close()
-        trees = await parsed(copy.connect_args, {**STATEMENTS, **OF_QUEUE, **wrong, **others})
+        trees = await parsed(
+            copy.connect_args, {**STATEMENTS, **OF_QUEUE, **AT_START, **wrong, **others}
+        )
     yield {name: Query(tree, known) for name, [tree] in trees.items()}
 
 
@@ -210,7 +249,9 @@ class TestEveryStatement:
         assert mixed == NOT_ON_A_CLUSTER
 
     def test_is_none_that_a_cluster_refuses(self, queries: dict[str, Query]) -> None:
-        assert broken({n: rules.refused(q) for n, q in ours(queries).items()}) == {}
+        asked = ours(queries) | {name: queries[name] for name in AT_START}
+        assert "migrate._HAS_ACCOUNTS" in asked
+        assert broken({n: rules.refused(q) for n, q in asked.items()}) == {}
 
     def test_reads_nothing_that_a_part_of_it_has_changed(self, queries: dict[str, Query]) -> None:
         found = broken({n: rules.reread(q) for n, q in ours(queries).items()})
