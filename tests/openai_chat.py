@@ -62,6 +62,7 @@ class Step:
     content: str | None = None
     refusal: str | None = None
     calls: tuple[ToolCall, ...] = ()
+    output: tuple[dict[str, Any], ...] | None = None  # of a response, in place of all above
     finish_reason: str = ""  # empty: `tool_calls` with calls, otherwise `stop`
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -74,11 +75,11 @@ class Step:
 
 def check(asked: dict[str, Any], formats: tuple[str, ...]) -> None:
     """Refuse what the real API refuses; `formats` are the kinds of `response_format` it knows."""
-    _require(isinstance(asked.get("stream", False), bool), "stream is true or false")
-    _require("stream_options" not in asked or asked.get("stream"), "stream_options needs stream")
-    _require(isinstance(asked.get("stream_options", {}), dict), "stream_options is an object")
-    _require(asked.get("n", 1) in range(1, _CHOICES_MAX + 1), "n is out of range")
-    _require(not {"max_tokens", "max_completion_tokens"} <= set(asked), "give one maximum only")
+    require(isinstance(asked.get("stream", False), bool), "stream is true or false")
+    require("stream_options" not in asked or asked.get("stream"), "stream_options needs stream")
+    require(isinstance(asked.get("stream_options", {}), dict), "stream_options is an object")
+    require(asked.get("n", 1) in range(1, _CHOICES_MAX + 1), "n is out of range")
+    require(not {"max_tokens", "max_completion_tokens"} <= set(asked), "give one maximum only")
     _check_tools(asked)
     messages = asked.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -86,11 +87,11 @@ def check(asked: dict[str, Any], formats: tuple[str, ...]) -> None:
     unanswered: set[str] = set()
     for message in messages:
         unanswered = _check_message(message, unanswered)
-    _require(not unanswered, "each tool call must be answered by a tool message")
+    require(not unanswered, "each tool call must be answered by a tool message")
     _check_format(asked.get("response_format", {"type": "text"}), messages, formats)
 
 
-def _require(holds: object, otherwise: str) -> None:
+def require(holds: object, otherwise: str) -> None:
     if not holds:
         raise Refused(400, otherwise)
 
@@ -98,17 +99,17 @@ def _require(holds: object, otherwise: str) -> None:
 def _check_tools(asked: dict[str, Any]) -> None:
     tools = asked.get("tools")
     if tools is None:
-        _require("tool_choice" not in asked, "tool_choice needs tools")
-        _require("parallel_tool_calls" not in asked, "parallel_tool_calls needs tools")
+        require("tool_choice" not in asked, "tool_choice needs tools")
+        require("parallel_tool_calls" not in asked, "parallel_tool_calls needs tools")
         return
-    _require(isinstance(tools, list) and tools, "tools must be a list and not empty")
+    require(isinstance(tools, list) and tools, "tools must be a list and not empty")
     names = [_tool_name(tool) for tool in tools]
     choice = asked.get("tool_choice", "auto")
     if isinstance(choice, dict):
-        _require(choice.get("type") == "function", "unknown kind of tool_choice")
-        _require(choice.get("function", {}).get("name") in names, "tool_choice names no tool")
+        require(choice.get("type") == "function", "unknown kind of tool_choice")
+        require(choice.get("function", {}).get("name") in names, "tool_choice names no tool")
     else:
-        _require(choice in {"none", "auto", "required"}, "unknown tool_choice")
+        require(choice in {"none", "auto", "required"}, "unknown tool_choice")
 
 
 def _tool_name(tool: Any) -> str:
@@ -116,17 +117,17 @@ def _tool_name(tool: Any) -> str:
     if not isinstance(function, dict) or tool.get("type") != "function":
         raise Refused(400, "malformed tool")
     unknown = set(function) - {"name", "description", "parameters", "strict"}
-    _require(not unknown and set(tool) == {"type", "function"}, "unknown member of a tool")
+    require(not unknown and set(tool) == {"type", "function"}, "unknown member of a tool")
     name = str(function.get("name"))
-    _require(_NAME.fullmatch(name), "a tool's name is out of its alphabet")
-    _require(isinstance(function.get("description", ""), str), "malformed description")
+    require(_NAME.fullmatch(name), "a tool's name is out of its alphabet")
+    require(isinstance(function.get("description", ""), str), "malformed description")
     parameters = function.get("parameters", {"type": "object"})
-    _require(
+    require(
         isinstance(parameters, dict) and parameters.get("type") == "object",
         "parameters are the schema of an object",
     )
     if function.get("strict"):
-        _check_strict(parameters)
+        check_strict(parameters)
     return name
 
 
@@ -140,63 +141,63 @@ def _check_message(message: Any, unanswered: set[str]) -> set[str]:
     if message.get("content") is not None or not empty_ok:
         _check_content(role, message.get("content"))
     if role == "tool":
-        _require(message.get("tool_call_id") in unanswered, "no such tool call")
+        require(message.get("tool_call_id") in unanswered, "no such tool call")
         return unanswered - {message["tool_call_id"]}
-    _require(not unanswered, "each tool call must be answered by a tool message")
+    require(not unanswered, "each tool call must be answered by a tool message")
     if calls is None:
         return set()
-    _require(isinstance(calls, list) and calls, "tool_calls must be a list and not empty")
+    require(isinstance(calls, list) and calls, "tool_calls must be a list and not empty")
     return {_call_id(call) for call in calls}
 
 
 def _check_content(role: str, content: Any) -> None:
     if isinstance(content, str):
         return
-    _require(isinstance(content, list) and content, "malformed content")
+    require(isinstance(content, list) and content, "malformed content")
     known = _BLOCKS.get(role, {"text": str})
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
-        _require(kind in known and isinstance(block.get(kind), known[kind]), "malformed block")
+        require(kind in known and isinstance(block.get(kind), known[kind]), "malformed block")
 
 
 def _call_id(call: Any) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") != "function":
         raise Refused(400, "malformed tool call")
-    _require(set(function) == {"name", "arguments"}, "malformed tool call")
-    _require(isinstance(function["arguments"], str), "arguments are JSON text")
-    _require(isinstance(call.get("id"), str) and call["id"], "a tool call needs an id")
+    require(set(function) == {"name", "arguments"}, "malformed tool call")
+    require(isinstance(function["arguments"], str), "arguments are JSON text")
+    require(isinstance(call.get("id"), str) and call["id"], "a tool call needs an id")
     return str(call["id"])
 
 
 def _check_format(wanted: Any, messages: list[dict[str, Any]], formats: tuple[str, ...]) -> None:
     kind = wanted.get("type") if isinstance(wanted, dict) else None
-    _require(kind in formats, "response_format is not supported")
+    require(kind in formats, "response_format is not supported")
     if kind == "json_object":
         named = any("json" in text_of(message).lower() for message in messages)
-        _require(named, "the word json must appear in the messages")
+        require(named, "the word json must appear in the messages")
     if kind != "json_schema":
         return
     spec = wanted.get("json_schema")
     if not isinstance(spec, dict) or not _NAME.fullmatch(str(spec.get("name"))):
         raise Refused(400, "json_schema needs a name")
     if spec.get("strict"):
-        _check_strict(spec.get("schema"))
+        check_strict(spec.get("schema"))
 
 
-def _check_strict(schema: Any) -> None:
+def check_strict(schema: Any) -> None:
     """Refuse objects that the strict mode refuses: open ones, and ones with optional members."""
     if isinstance(schema, list):
         for part in schema:
-            _check_strict(part)
+            check_strict(part)
     if not isinstance(schema, dict):
         return
     if schema.get("type") == "object":
         members = set(schema.get("properties", {}))
-        _require(schema.get("additionalProperties") is False, "additionalProperties must be false")
-        _require(set(schema.get("required", ())) == members, "required must name every property")
+        require(schema.get("additionalProperties") is False, "additionalProperties must be false")
+        require(set(schema.get("required", ())) == members, "required must name every property")
     for part in schema.values():
-        _check_strict(part)
+        check_strict(part)
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -237,20 +238,20 @@ def chunks(model: str, step: Step, asked: dict[str, Any]) -> Iterator[dict[str, 
 def _deltas(step: Step) -> Iterator[dict[str, Any]]:
     # A model that calls tools without a word sends null as its content, not an empty text.
     yield {"role": "assistant", "content": None if step.content is None else "", "refusal": None}
-    for part in _parts(step.content or ""):
+    for part in parts_of(step.content or ""):
         yield {"content": part}
-    for part in _parts(step.refusal or ""):
+    for part in parts_of(step.refusal or ""):
         yield {"refusal": part}
     for index, call in enumerate(step.calls):
         whole = call.json()
         arguments = whole["function"]["arguments"]
         opening = whole | {"function": {"name": call.name, "arguments": ""}}
         yield {"tool_calls": [{"index": index, **opening}]}
-        for part in _parts(arguments):
+        for part in parts_of(arguments):
             yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
 
 
-def _parts(text: str) -> Sequence[str]:
+def parts_of(text: str) -> Sequence[str]:
     return [text[at : at + _DELTA_CHARS] for at in range(0, len(text), _DELTA_CHARS)]
 
 

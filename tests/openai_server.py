@@ -1,8 +1,9 @@
 """A small strict OpenAI-compatible server on loopback: the stand-in for paid models.
 
-It answers `/v1/chat/completions`, streamed if so asked, and `/v1/embeddings` deterministically,
-refuses what the real API refuses, plays scripted faults, and keeps every request for assertions.
-It owns no model and not the shapes of chat completions (`openai_chat.py`).
+It answers `/v1/chat/completions` and `/v1/responses`, streamed if so asked, and `/v1/embeddings`
+deterministically, refuses what the real API refuses, plays scripted faults, and keeps every request
+for assertions. It owns no model and not the shapes of chat completions (`openai_chat.py`) and of
+responses (`openai_responses.py`).
 
 As a context manager: `with openai_server() as server: server.base_url, server.script(...)`.
 As a process: `python -m tests.openai_server --port 8123` prints one ready line and serves.
@@ -24,8 +25,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tests import openai_chat
+from tests import openai_chat, openai_responses
 from tests.openai_chat import Refused, Step, ToolCall, chunks, completion, text_of
+from tests.openai_responses import ResponsesApi
 
 __all__ = ["Step", "ToolCall", "openai_server"]
 
@@ -34,6 +36,7 @@ CHAT_MODEL = "test-chat"
 EMBEDDING_MODEL = "test-embedding"
 
 _EMBEDDING_FIELDS = {"dimensions", "encoding_format", "input", "model", "user"}
+_UNKNOWN = "The memories do not contain it."
 _JSON, _EVENTS = "application/json", "text/event-stream"
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
 
@@ -72,6 +75,7 @@ class OpenAIServer:
         self.embedding_model = embedding_model
         self.embedding_dim = embedding_dim
         self.response_formats = response_formats
+        self.responses = ResponsesApi()
         self.received: list[Received] = []
         self.port = 0
         self.connections = 0  # that are open
@@ -142,6 +146,8 @@ class OpenAIServer:
         self._authorise(request)
         if request.path == "/v1/embeddings":
             return Step(), _JSON, [_encoded(self._embed(_object(request, _EMBEDDING_FIELDS)))]
+        if request.path.startswith(("/v1/responses", "/v1/conversations")):
+            return self._respond_to(request)
         if request.path != "/v1/chat/completions":
             raise Refused(404, "unknown route")
         asked = _object(request, openai_chat.FIELDS)
@@ -154,6 +160,28 @@ class OpenAIServer:
             return step, _EVENTS, [b"data: %b\n\n" % event for event in [*events, b"[DONE]"]]
         whole = completion(self.chat_model, step, asked.get("n", 1))
         return step, _JSON, [step.body or _encoded(whole)]
+
+    def _respond_to(self, request: Received) -> tuple[Step, str, list[bytes]]:
+        """Return the same for a response, or for one that was made in the background."""
+        path, _, query = request.path.removeprefix("/v1").partition("?")
+        if path == "/conversations" and request.method == "POST":
+            return Step(), _JSON, [_encoded(self.responses.new_conversation())]
+        if request.method == "GET":
+            step, response = Step(), self.responses.retrieve(path.rpartition("/")[2])
+            is_streamed = "stream=true" in query
+        elif path == "/responses":
+            asked = _object(request, set(openai_responses.FIELDS))
+            self.responses.check(asked, self.chat_model)
+            step = self._steps.popleft() if self._steps else Step(content=_UNKNOWN)
+            response = self.responses.respond(asked, step)
+            is_streamed = bool(asked.get("stream"))
+        else:
+            raise Refused(404, "unknown route")
+        if not is_streamed or step.status != 200 or step.body is not None:
+            return step, _JSON, [step.body or _encoded(response)]
+        events = openai_responses.events(response)
+        parts = [b"event: %b\ndata: %b\n\n" % (e["type"].encode(), _encoded(e)) for e in events]
+        return step, _EVENTS, parts
 
     async def _write(
         self, writer: asyncio.StreamWriter, step: Step, kind: str, parts: list[bytes]
@@ -175,7 +203,7 @@ class OpenAIServer:
         await writer.drain()
 
     def _authorise(self, request: Received) -> None:
-        if request.method != "POST":
+        if request.method != "POST" and not request.path.startswith("/v1/responses/"):
             raise Refused(404, "unknown method")
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             raise Refused(401, "wrong API key")
@@ -239,7 +267,7 @@ def _answer(asked: dict[str, Any]) -> str:
     user = text_of(asked["messages"][-1])
     if asked.get("response_format", {"type": "text"})["type"] == "text":
         memories = re.findall(r"^\d+\. (.+)$", _fenced(user, "memories"), re.MULTILINE)
-        return f"[1] {memories[0]}" if memories else "The memories do not contain it."
+        return f"[1] {memories[0]}" if memories else _UNKNOWN
     schema = asked["response_format"].get("json_schema", {}).get("name")
     if schema == "summary":
         shown = re.findall(r"^\d+\. \([\d-]+\) (.+)$", _fenced(user, "episodes"), re.MULTILINE)

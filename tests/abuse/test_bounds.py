@@ -486,7 +486,8 @@ GROWS = {
     "client/memrelay/hermes/conversation.py Conversation._begun": "_TURNS_BEGUN",
     "client/memrelay/hermes/mirror.py Mirror._changes": "each ends at its deadline",
     "client/memrelay/gateway/erasures.py Erasures._sessions": "_names_max",
-    "client/memrelay/openai.py _Memory._injections": "_TURNS_MAX",
+    "client/memrelay/openai/responses.py ResponsesTurn._output": "items of one answer",
+    "client/memrelay/openai/turns.py BoundedMap._entries": "ENTRIES_MAX",
     "client/memrelay/sealed/receipts.py Heads._taken": "HEADS_MAX",
     "client/memrelay/session.py Session._headers": "_HEADERS_MAX",
 }

@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import openai
 import pydantic
 import pytest
 from openai import AsyncOpenAI, OpenAI, Stream
@@ -13,6 +12,7 @@ from openai import AsyncOpenAI, OpenAI, Stream
 from memrelay.openai import with_memory
 from tests.client.openai_scene import (
     AT_ONCE,
+    BREAKS,
     CALLS,
     FACT,
     QUESTION,
@@ -116,7 +116,7 @@ def test_no_answer_no_capture(
     server: OpenAIServer, original: OpenAI, profile: Path, step: Step, stream: bool
 ) -> None:
     server.script(step)
-    with wrapped(original, profile) as client, suppress(openai.APIError):
+    with wrapped(original, profile) as client, suppress(*BREAKS):
         answer = ask(client, user(FACT), stream=stream, tools=[TOOL])
         if stream:
             list(answer)

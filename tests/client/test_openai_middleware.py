@@ -24,12 +24,14 @@ from tests.client.openai_scene import (
     CALLS,
     FACT,
     QUESTION,
+    TAG,
     TOOL,
     ask,
     away,
     memories,
     original,
     original_async,
+    ours,
     profile,
     teach,
     told,
@@ -40,8 +42,6 @@ from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCal
 from tests.thinking import server
 
 __all__ = ["away", "original", "original_async", "profile", "server"]  # fixtures
-
-TAG = "<memwal-memories"
 
 
 def test_what_is_said_in_one_conversation_is_known_in_the_next(
@@ -286,10 +286,6 @@ def test_a_message_without_content_is_the_servers_to_judge(
 
 def fails(*_: object, **__: object) -> Any:
     raise RuntimeError(FACT)
-
-
-def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [line.getMessage() for line in caplog.records if line.name == "memrelay.openai"]
 
 
 FAILED = [
