@@ -8,12 +8,13 @@ INSTALL := $(PIP) install $(INSTALL_OPTIONS)
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels test test-hermes test-openai test-openclaw test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
-	@echo "make test-hermes   its last part: the memory provider in a real Hermes Agent"
+	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
+	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
@@ -151,6 +152,17 @@ test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
 	@HERMES_PYTHON=$(abspath .venv-hermes)/bin/python \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/hermes/provider.py \
 		tests/hermes/forgetting.py
+	@echo "the oldest openai package that the client takes, with a memory:"
+	@$(call WITH_OPENAI_OF,hermes) $(filter-out %_agents.py,$(OPENAI_TESTS))
+
+# The openai package of another environment, before that of the checks. openai-agents needs 3.
+OPENAI_TESTS := $(wildcard tests/client/test_openai_*.py)
+WITH_OPENAI_OF = export PYTHONPATH=$$(echo $(CURDIR)/.venv-$(1)/lib/python3*/site-packages); \
+	$(BIN)/python -c 'import openai; print(openai.__version__); assert "/.venv-$(1)/" in openai.__file__' && \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-openai: .venv/.dev .venv/.model .venv-openai/.ready
+	@$(call WITH_OPENAI_OF,openai) $(OPENAI_TESTS) tests/client/openai_langchain.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .
@@ -173,6 +185,7 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/pip.txt $(REQUIREMENTS)/pip.in
 	$(COMPILE) -o $(REQUIREMENTS)/otel.txt $(REQUIREMENTS)/otel.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
+	$(COMPILE) -o $(REQUIREMENTS)/openai.txt $(REQUIREMENTS)/openai.in
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
 	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in
 	$(COMPILE) -o $(REQUIREMENTS)/deploy.txt $(REQUIREMENTS)/deploy.in
@@ -208,10 +221,12 @@ requirements: .venv/.dev
 # Environments of their own, each of one file of requirements; some have a last step. Python compiles
 # what it imports, a small part of them; where it is measured, all is compiled before.
 INSIDE_hermes := Hermes Agent
+INSIDE_openai := the newest openai package and LangChain
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/
 COMPILED_hermes := --no-compile
+COMPILED_openai := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
 LAST_hermes = $(INTO) --no-deps --no-build-isolation -e client
@@ -229,4 +244,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-bench .venv-swift .venv-deploy .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "deploy/requirements"
-FILES = ("runtime", "otel", "dev", "hermes", "bench", "swift", "deploy", "memwal-next")
+FILES = ("runtime", "otel", "dev", "hermes", "openai", "bench", "swift", "deploy", "memwal-next")
 
 PERMISSIVE = frozenset(
     """0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause CC0-1.0 ISC MIT MIT-0 PSF-2.0 Zlib""".split()
@@ -185,7 +185,12 @@ def test_the_same_package_has_the_same_files_wherever_it_is_pinned(
 
 @pytest.mark.parametrize(
     ("folder", "extra", "file"),
-    [("", None, "runtime"), ("client", None, "runtime"), ("", "otel", "otel")],
+    [
+        ("", None, "runtime"),
+        ("client", None, "runtime"),
+        ("", "otel", "otel"),
+        ("client", "openai", "openai"),
+    ],
 )
 def test_all_that_we_name_is_pinned(folder: str, extra: str | None, file: str) -> None:
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
@@ -195,6 +200,15 @@ def test_all_that_we_name_is_pinned(folder: str, extra: str | None, file: str) -
     for text in named:
         requirement = Requirement(text)
         assert served[requirement.name].version in requirement.specifier, text
+
+
+def test_the_oldest_openai_package_that_the_client_takes_is_that_of_hermes() -> None:
+    """`make test` runs the middleware with it, `make test-openai` with the newest one."""
+    extras = tomllib.loads((ROOT / "client/pyproject.toml").read_text())["project"]
+    (named,) = extras["optional-dependencies"]["openai"]
+    oldest = pinned("hermes")["openai"].version.removesuffix(".0")
+    after = int(pinned("openai")["openai"].version.partition(".")[0]) + 1
+    assert named == f"openai>={oldest},<{after}"
 
 
 @pytest.mark.parametrize("file", ["runtime", "otel", "dev"])
