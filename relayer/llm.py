@@ -1,14 +1,14 @@
 """A language model: it is asked until a deadline, and its answer can be used or is an error.
 
-Not here: how it is reached (`chat.py`), the prompts it is given (`prompts`), what is done with an
-answer: `extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means for
-the user.
+Not here: how it is reached (`chat.py`), what a request says beside its prompt (`parameters.py`),
+reading an answer (`answers`), the prompts (`prompts`), what is done with an answer:
+`extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means for a turn.
 
 - One deadline spans a call with all its attempts; it is a longer one where no request waits.
+- A call is one request, and one more where a passing fault lost it, or too little room for
+  reasoning. An endpoint that refuses a parameter is asked without it; from then on at once.
 - A prompt is refused, not merely unanswered, only by a model that takes another at that moment:
   some servers answer so whatever they are asked, a mistyped model or an empty account.
-- An error or a page of a proxy in place of a completion is a server that is away, whatever its
-  status says.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
   ours: a failure is a fixed word or an HTTP status.
 """
@@ -16,48 +16,45 @@ the user.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 import msgspec
 
+from relayer.answers.completion import Completion, Fault, read
+from relayer.answers.decoding import Fit, find_last
+from relayer.answers.reasoning import strip_reasoning
 from relayer.errors import Overtaxed, TooSlow, Unavailable
+from relayer.parameters import Named, Parameters
 from relayer.shares import outside
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPTS_MAX: Final = 3  # a dead endpoint should not cost the caller the whole deadline
+T = TypeVar("T")
+
+_ATTEMPTS_MAX: Final = 2  # a dead endpoint should not cost the caller the whole deadline
 _BACKOFF_S: Final = 0.25
 _RETRY_AFTER_S_MAX: Final = 3600
-# What servers answer to a response_format they do not know.
-_FORMAT_REFUSED: Final = frozenset({400, 422})
-# What they answer to a prompt that is too long for them or that a filter of theirs stops.
+# What servers answer to a parameter, to a prompt that is too long for them or that a filter stops.
+_UNNAMED_REFUSAL: Final = frozenset({400, 422})
 _PROMPT_REFUSED: Final = frozenset({400, 413, 422})
 _ANOTHER: Final = "(nothing)"
 _DEADLINE: Final = "deadline"
 PATIENCE: Final = 4  # times the deadline of a call, where no request waits for it
-
-_JSON_OBJECT: Final[dict[str, object]] = {"type": "json_object"}
-_IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
+_GIVEN_UP: Final = 1.1  # times as long as its caller waited, at least, a call would have taken
 
 
-class _Message(msgspec.Struct):
-    content: str | None = None
-    refusal: str | None = None
+@dataclass(frozen=True)
+class _Question:
+    """What is asked; without a `name` any text will do."""
 
-
-class _Choice(msgspec.Struct):
-    message: _Message | None = None
-    finish_reason: str | None = None
-    error: Any = None
-
-
-class _Completion(msgspec.Struct):
-    choices: Any = None
-    error: Any = None
+    system: str = field(repr=False)
+    user: str = field(repr=False)
+    name: str | None = None
+    schema: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,14 +67,12 @@ class _Failure:
     invalid: bool = False  # an answer came, but not one that can be used
     other: bool = False  # something came that is no completion at all
     overtaxed: bool = False  # nothing came, while something did for another prompt
+    named: tuple[Named, ...] = ()
     retry_after_s: float | None = None
 
 
-_NO_COMPLETION: Final = _Failure("no completion", other=True)
-
-
 class LanguageModel:
-    """Chat completions of one model; every failure is an `Unavailable`."""
+    """Chat completions of one model; every failure is an `Unavailable` whose `cause` says why."""
 
     def __init__(
         self, *, base_url: str, api_key: str | None, model: str, timeout_s: float = 20.0
@@ -88,11 +83,19 @@ class LanguageModel:
             base_url=base_url, api_key=api_key, model=model, timeout_s=PATIENCE * timeout_s
         )
         self._timeout_s = timeout_s
-        self._format: Literal["json_schema", "json_object"] = "json_schema"
+        self._parameters = Parameters()  # what the endpoint takes, as far as that is known
+        self._is_accepted = False  # a request with these was answered
+        self._is_proven = False  # with a value that could be used
+        # How long the last call took. Before the first, as long as the operator lets one take.
+        self._last_s = timeout_s
 
     async def close(self) -> None:
         """Close the connections."""
         await self._chat.close()
+
+    def is_slow(self, within_s: float) -> bool:
+        """Return whether a call is likely to take longer than that, as the last one did."""
+        return self._last_s > within_s
 
     async def structured(
         self,
@@ -101,46 +104,33 @@ class LanguageModel:
         user: str,
         schema_name: str,
         schema: dict[str, object],
+        fit: Fit[T],
         patient: bool = False,
-    ) -> bytes:
-        """Return the model's answer to `user`, meant to be JSON of `schema`; not yet validated.
+    ) -> T:
+        """Return what `fit` makes of the value in the model's answer to `user`.
 
-        Servers that refuse `json_schema` are asked once more with `json_object` and the schema in
-        the prompt; if that works it is remembered. With `patient` no request waits for the answer.
+        `fit` returns None for a value that is no answer; it is run in another thread. The schema
+        is asked for as strictly as the endpoint can hold the model to it; the prompt has to say in
+        words what is wanted. With `patient` no request waits for the answer.
 
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
-                well, or a cut answer.
+                well, or an answer without such a value.
             Overtaxed: with `patient`: at this prompt alone the model fails, or comes to no end.
         """
         until = self._until(PATIENCE if patient else 1)
-
-        async def asked(text: str, until: float) -> str | _Failure:
-            return await self._in_some_format(system, text, schema_name, schema, until)
-
-        outcome = await asked(user, until)
-        overtaxed = patient and _may_fail_at_it(outcome)
-        if overtaxed:
-            until = self._until()  # to ask another there may be no time left
-        elif not _may_refuse(outcome):
-            return _json_part(_content(outcome)).encode()
-        if _took_it(await asked(_ANOTHER, until)):
-            outcome = _Failure("prompt refused", invalid=True, overtaxed=overtaxed)
-        return _json_part(_content(outcome)).encode()
-
-    async def _in_some_format(
-        self, system: str, user: str, name: str, schema: dict[str, object], until: float
-    ) -> str | _Failure:
-        if self._format == "json_schema":
-            wanted = _json_schema_format(name, schema)
-            outcome = await _retried(lambda: self._attempt(system, user, wanted), until)
-            if not _has_status(outcome, _FORMAT_REFUSED):
-                return outcome
-        fallback = system + _IN_WORDS + msgspec.json.encode(schema).decode()
-        outcome = await _retried(lambda: self._attempt(fallback, user, _JSON_OBJECT), until)
-        if isinstance(outcome, str):
-            self._format = "json_object"
-        return outcome
+        question = _Question(system, user, schema_name, schema)
+        outcome = await self._timed(question, until)
+        if isinstance(outcome, _Failure):
+            outcome = await self._judged(outcome, question, until) if patient else outcome
+            raise _error(outcome)
+        keys = tuple(key.casefold() for key in _properties(schema))
+        value: T | None = await asyncio.to_thread(lambda: _value(outcome, fit, keys))
+        if value is None:
+            self._doubt()
+            raise _error(_useless(outcome))
+        self._is_proven = True
+        return value
 
     async def answer(self, *, system: str, user: str) -> str:
         """Return the model's answer to `user` as text, without its reasoning.
@@ -148,139 +138,189 @@ class LanguageModel:
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal or no text.
         """
-        until = self._until()
-        outcome = await _retried(lambda: self._attempt(system, user, None), until)
-        if isinstance(outcome, str):
-            outcome = _answer_part(outcome) or _Failure("empty answer", invalid=True)
-        return _content(outcome)
+        outcome = await self._completion(_Question(system, user), self._until())
+        if isinstance(outcome, _Failure):
+            raise _error(outcome)
+        text = await asyncio.to_thread(strip_reasoning, outcome.text)
+        if not text:
+            raise _error(_useless(outcome))
+        return text
 
     def _until(self, times: int = 1) -> float:
         return asyncio.get_running_loop().time() + times * self._timeout_s
 
+    async def _judged(self, failure: _Failure, question: _Question, until: float) -> _Failure:
+        """Return the failure as one of this prompt, where another is answered at that moment."""
+        overtaxed = failure.cause == _DEADLINE or failure.status >= 500
+        if overtaxed:
+            until = self._until()  # to ask another there may be no time left
+        elif not (failure.other or failure.status in _PROMPT_REFUSED):
+            return failure
+        other = await self._completion(replace(question, user=_ANOTHER), until)
+        if isinstance(other, Completion) or other.invalid:
+            return _Failure("prompt refused", invalid=True, overtaxed=overtaxed)
+        return failure
+
+    async def _timed(self, question: _Question, until: float) -> Completion | _Failure:
+        """Ask, and remember how long it took, also where the caller gives up."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            outcome = await self._completion(question, until)
+        except asyncio.CancelledError:
+            self._last_s = _GIVEN_UP * (clock() - began)
+            raise
+        if isinstance(outcome, Completion):
+            self._last_s = clock() - began
+        elif outcome.cause == _DEADLINE:
+            self._last_s = math.inf
+        return outcome
+
+    async def _completion(self, question: _Question, until: float) -> Completion | _Failure:
+        """Return what the endpoint answers before `until`, on the event loop's clock."""
+        try:
+            async with outside(), asyncio.timeout_at(until):
+                with Timed(LLM_SECONDS, "llm"):
+                    return await self._negotiated(question, until)
+        except TimeoutError:
+            return _Failure(_DEADLINE)
+
+    async def _negotiated(self, question: _Question, until: float) -> Completion | _Failure:
+        """Ask with all that the endpoint is thought to take, and without what it refuses."""
+        parameters = self._parameters
+        if question.name is None:
+            parameters = replace(parameters, form="words")
+        while True:
+            outcome = await self._retried(question, parameters, until)
+            if isinstance(outcome, Completion):
+                only_reasoning = await asyncio.to_thread(_is_only_reasoning, outcome)
+                roomy = parameters.for_reasoning() if only_reasoning else None
+                if roomy is None:
+                    self._accept(parameters, question)
+                    return outcome
+                parameters = roomy
+                self._keep(replace(self._parameters, tokens_max=roomy.tokens_max))
+                continue
+            less = parameters.without(outcome.named)
+            if less is None and outcome.status in _UNNAMED_REFUSAL and not self._is_accepted:
+                less = parameters.next()
+            if less is None:
+                return outcome
+            parameters = less
+
+    def _accept(self, parameters: Parameters, question: _Question) -> None:
+        """Remember what an endpoint took."""
+        if question.name is None:
+            parameters = replace(parameters, form=self._parameters.form)
+        else:
+            self._is_accepted = True
+        self._keep(parameters)
+
+    def _doubt(self) -> None:
+        """Ask for less structure from now on, where none was ever given in a form of use."""
+        if not self._is_proven:
+            self._keep(self._parameters.less_structured() or self._parameters)
+
+    def _keep(self, parameters: Parameters) -> None:
+        for change in parameters.changes(self._parameters):
+            _log.info("language model: the endpoint takes %s", change)
+        self._parameters = parameters
+
+    async def _retried(
+        self, question: _Question, parameters: Parameters, until: float
+    ) -> Completion | _Failure:
+        """Return the first outcome not worth repeating."""
+        members = parameters.members(question.name, question.schema)
+        for n in range(1, _ATTEMPTS_MAX + 1):
+            outcome = await self._attempt(question, members)
+            if isinstance(outcome, Completion) or not outcome.retry or n == _ATTEMPTS_MAX:
+                break
+            if parameters.without(outcome.named):
+                break  # it may have been that
+            wait_s = _BACKOFF_S if outcome.retry_after_s is None else outcome.retry_after_s
+            if asyncio.get_running_loop().time() + wait_s >= until:
+                break  # waiting would only use up the deadline; the caller may as well know now
+            await asyncio.sleep(wait_s)
+        return outcome
+
     async def _attempt(
-        self, system: str, user: str, response_format: dict[str, object] | None
-    ) -> str | _Failure:
+        self, question: _Question, members: dict[str, object]
+    ) -> Completion | _Failure:
         outcome = await self._chat.complete(
-            system=system, user=user, response_format=response_format
+            system=question.system, user=question.user, members=members
         )
         if isinstance(outcome, bytes):
-            return _first_choice(outcome, whole=response_format is not None)
+            said = read(outcome)
+            if isinstance(said, Fault):
+                return _Failure(said.cause, invalid=not said.is_outage, other=said.is_outage)
+            return said
         return _Failure(
             outcome.cause,
             status=outcome.status,
             retry=outcome.retry,
             invalid=outcome.useless,
+            named=outcome.named,
             retry_after_s=outcome.retry_after_s,
         )
 
 
-async def _retried(
-    attempt: Callable[[], Awaitable[str | _Failure]], until: float
-) -> str | _Failure:
-    """Return the first outcome not worth repeating; `until` is on the event loop's clock."""
-    try:
-        async with outside(), asyncio.timeout_at(until):
-            with Timed(LLM_SECONDS, "llm"):
-                return await _attempts(attempt, until)
-    except TimeoutError:
-        return _Failure(_DEADLINE)
-
-
-async def _attempts(
-    attempt: Callable[[], Awaitable[str | _Failure]], until: float
-) -> str | _Failure:
-    for n in range(1, _ATTEMPTS_MAX + 1):
-        outcome = await attempt()
-        if isinstance(outcome, str) or not outcome.retry or n == _ATTEMPTS_MAX:
-            break
-        wait_s = (
-            _BACKOFF_S * 2 ** (n - 1) if outcome.retry_after_s is None else outcome.retry_after_s
+def _error(failure: _Failure) -> Unavailable:
+    """Return the error for a failure, which is counted and told in one line."""
+    _log.warning("language model: %s", failure.cause)
+    llm_failed(failure.cause)
+    if failure.invalid:
+        useless = Overtaxed if failure.overtaxed else Unavailable
+        error = useless("The language model gave no usable answer.", code="llm.invalid_output")
+    else:
+        retry_after_s = min(max(math.ceil(failure.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
+        away = TooSlow if failure.cause == _DEADLINE else Unavailable
+        error = away(
+            "The language model is not available.",
+            code="llm.unavailable",
+            retry_after_s=retry_after_s,
         )
-        if asyncio.get_running_loop().time() + wait_s >= until:
-            break  # waiting would only use up the deadline; the caller may as well know now
-        await asyncio.sleep(wait_s)
-    return outcome
+    error.cause = failure.cause
+    return error
 
 
-def _content(outcome: str | _Failure) -> str:
-    """Return the text, or raise outside every handler, so that no cause is chained to the error."""
-    if isinstance(outcome, str):
-        return outcome
-    _log.warning("language model: %s", outcome.cause)
-    llm_failed(outcome.cause)
-    if outcome.invalid:
-        useless = Overtaxed if outcome.overtaxed else Unavailable
-        raise useless("The language model gave no usable answer.", code="llm.invalid_output")
-    retry_after_s = min(max(math.ceil(outcome.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
-    failed = TooSlow if outcome.cause == _DEADLINE else Unavailable
-    raise failed(
-        "The language model is not available.", code="llm.unavailable", retry_after_s=retry_after_s
-    )
+def _value(said: Completion, fit: Fit[T], keys: Sequence[str]) -> T | None:
+    """Return what `fit` makes of an answer: of the call of a tool, of its text, of its thoughts.
+
+    Some servers take all of an answer for reasoning; of one that broke off, thoughts are drafts.
+    """
+    whole = _decoded(said.text)
+    if whole is not None and (value := fit(whole)) is not None:
+        return value  # a text in it may speak of reasoning
+    for source in ("\n".join(said.calls), strip_reasoning(said.text)):
+        value = find_last(source, fit, keys=keys, is_cut=said.is_cut) if source else None
+        if value is not None:
+            return value
+    for source in () if said.is_cut else (said.text, said.reasoning):
+        value = find_last(source, fit, keys=keys, is_json=True)
+        if value is not None:
+            return value
+    return None
 
 
-def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
-    """Return the text of a completion; with `whole`, only if the model came to its end."""
+def _decoded(text: str) -> object:
     try:
-        completion = msgspec.json.decode(body, type=_Completion)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _NO_COMPLETION
-    if completion.choices is None:
-        return _NO_COMPLETION
-    try:
-        choices = msgspec.convert(completion.choices, list[_Choice])
-    except msgspec.ValidationError:
-        return _NO_COMPLETION if completion.error else _Failure("not a completion", invalid=True)
-    choice = choices[0] if choices else _Choice()
-    message = choice.message or _Message()
-    if message.refusal or choice.finish_reason == "content_filter":
-        return _Failure("refusal", invalid=True)
-    if whole and choice.finish_reason == "length":
-        return _Failure("cut answer", invalid=True)
-    failed = choice.finish_reason == "error"
-    text = (message.content or "").strip()
-    if text and not failed:  # what is told beside it may be a warning
-        return text
-    if failed or choice.error or completion.error:
-        return _NO_COMPLETION
-    return _Failure("empty answer", invalid=True)
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
 
 
-def _json_schema_format(name: str, schema: dict[str, object]) -> dict[str, object]:
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "schema": schema, "strict": True},
-    }
+def _useless(said: Completion) -> _Failure:
+    cause = "cut answer" if said.is_cut else "unusable answer" if said.text else "empty answer"
+    return _Failure(cause, invalid=True)
 
 
-def _has_status(outcome: str | _Failure, statuses: frozenset[int]) -> bool:
-    return isinstance(outcome, _Failure) and outcome.status in statuses
+def _is_only_reasoning(said: Completion) -> bool:
+    """Return whether a model thought until it had to stop."""
+    if not said.is_cut or said.calls:
+        return False
+    return said.has_reasoned if not said.text else not strip_reasoning(said.text)
 
 
-def _may_refuse(outcome: str | _Failure) -> bool:
-    """Whether a server may have meant the prompt: some tell an error of it with status 200."""
-    told = isinstance(outcome, _Failure) and outcome.other
-    return told or _has_status(outcome, _PROMPT_REFUSED)
-
-
-def _may_fail_at_it(outcome: str | _Failure) -> bool:
-    """Whether a server may have failed at the prompt, and be there for another."""
-    return isinstance(outcome, _Failure) and (outcome.cause == _DEADLINE or outcome.status >= 500)
-
-
-def _took_it(outcome: str | _Failure) -> bool:
-    return isinstance(outcome, str) or outcome.invalid
-
-
-def _json_part(text: str) -> str:
-    """Return the JSON object in `text`, without the reasoning, prose or fence that models add."""
-    text = _answer_part(text) or text
-    begin, end = text.find("{"), text.rfind("}")
-    return text[begin : end + 1] if 0 <= begin < end else text
-
-
-def _answer_part(text: str) -> str:
-    """Return `text` without the reasoning that models begin with; nothing if that has no end."""
-    if not text.startswith("<think>"):
-        return text
-    _, end, rest = text.rpartition("</think>")
-    return rest.strip() if end else ""
+def _properties(schema: dict[str, object]) -> Sequence[str]:
+    properties = schema.get("properties")
+    return tuple(properties) if isinstance(properties, dict) else ()

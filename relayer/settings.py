@@ -129,7 +129,8 @@ class Settings:
     llm_model: str = setting("", "chat model for extraction and answers; empty: none")
     llm_timeout_s: float = setting(
         20.0,
-        "deadline of one model call; four times that where no request waits",
+        "deadline of one model call; four times that where no request waits. Above 0.85 of a "
+        "request's deadline, turns wait for their facts unless the last call was quick",
         unit="s",
         low=0.1,
     )

@@ -59,10 +59,11 @@ class ToolCall:
 class Step:
     """One scripted answer to a chat request; what is not set is as in a normal answer."""
 
-    content: str | None = None
+    content: Any = None  # a text, as the real API has it, or what other servers send
     refusal: str | None = None
     calls: tuple[ToolCall, ...] = ()
     output: tuple[dict[str, Any], ...] | None = None  # of a response, in place of all above
+    message: dict[str, Any] = field(default_factory=dict)  # more members of the message
     finish_reason: str = ""  # empty: `tool_calls` with calls, otherwise `stop`
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -73,8 +74,16 @@ class Step:
     drop: bool = False  # close the connection without an answer
 
 
-def check(asked: dict[str, Any], formats: tuple[str, ...]) -> None:
-    """Refuse what the real API refuses; `formats` are the kinds of `response_format` it knows."""
+def check(asked: dict[str, Any], formats: tuple[str, ...], refused: tuple[str, ...] = ()) -> None:
+    """Refuse what the real API refuses; `formats` are the kinds of `response_format` it knows.
+
+    `refused` are members, or keywords of a schema, that this server does not take.
+    """
+    for name in refused:
+        named = f"Unsupported parameter: '{name}' is not supported with this model."
+        if name == "max_tokens":
+            named += " Use 'max_completion_tokens' instead."
+        require(f'"{name}":' not in json.dumps(asked), named)
     require(isinstance(asked.get("stream", False), bool), "stream is true or false")
     require("stream_options" not in asked or asked.get("stream"), "stream_options needs stream")
     require(isinstance(asked.get("stream_options", {}), dict), "stream_options is an object")
@@ -211,7 +220,7 @@ def text_of(message: dict[str, Any]) -> str:
 def completion(model: str, step: Step, choices: int = 1) -> dict[str, Any]:
     """Return the answer of `step` as one object."""
     message: dict[str, Any] = {"role": "assistant", "content": step.content}
-    message |= {"refusal": step.refusal}
+    message |= {"refusal": step.refusal, **step.message}
     if step.calls:
         message["tool_calls"] = [call.json() for call in step.calls]
     shared = {"message": message, "finish_reason": _finish_reason(step), "logprobs": None}

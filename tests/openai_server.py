@@ -69,6 +69,7 @@ class OpenAIServer:
         embedding_model: str = EMBEDDING_MODEL,
         embedding_dim: int = 384,
         response_formats: tuple[str, ...] = ("text", "json_object", "json_schema"),
+        refused: tuple[str, ...] = (),
     ) -> None:
         self.api_key = api_key
         self.chat_model = chat_model
@@ -76,6 +77,7 @@ class OpenAIServer:
         self.embedding_dim = embedding_dim
         self.response_formats = response_formats
         self.responses = ResponsesApi()
+        self.refused = refused
         self.received: list[Received] = []
         self.port = 0
         self.connections = 0  # that are open
@@ -114,7 +116,7 @@ class OpenAIServer:
         try:
             while request := await _read_request(reader):
                 self.received.append(request)
-                if not await self._respond(request, writer):
+                if not await self._respond(request, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -122,7 +124,9 @@ class OpenAIServer:
             self.connections -= 1
             writer.close()
 
-    async def _respond(self, request: Received, writer: asyncio.StreamWriter) -> bool:
+    async def _respond(
+        self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Write the answer to `request`; return whether the connection stays open."""
         try:
             step, kind, parts = self._answer(request)
@@ -134,11 +138,11 @@ class OpenAIServer:
             await asyncio.sleep(0.01)
         if step.drop:
             return False
-        if step.hang and step.cut is None:
-            await asyncio.Event().wait()
-        await self._write(writer, step, kind, parts)
+        if not step.hang or step.cut is not None:
+            await self._write(writer, step, kind, parts)
         if step.hang:
-            await asyncio.Event().wait()
+            await reader.read()  # until the client goes
+            return False
         return step.cut is None
 
     def _answer(self, request: Received) -> tuple[Step, str, list[bytes]]:
@@ -153,7 +157,7 @@ class OpenAIServer:
         asked = _object(request, openai_chat.FIELDS)
         if asked.get("model") != self.chat_model:
             raise Refused(404, "unknown model")
-        openai_chat.check(asked, self.response_formats)
+        openai_chat.check(asked, self.response_formats, self.refused)
         step = self._steps.popleft() if self._steps else Step(content=_answer(asked))
         if asked.get("stream") and step.status == 200 and step.body is None:
             events = [_encoded(event) for event in chunks(self.chat_model, step, asked)]
@@ -265,16 +269,18 @@ def _answer(asked: dict[str, Any]) -> str:
     first episode for a summary, and no procedures."""
     prompt = "\n".join(text_of(message) for message in asked["messages"])
     user = text_of(asked["messages"][-1])
-    if asked.get("response_format", {"type": "text"})["type"] == "text":
+    is_question = "<question>" in user or "<conversation>" not in user
+    if asked.get("response_format", {"type": "text"})["type"] == "text" and is_question:
         memories = re.findall(r"^\d+\. (.+)$", _fenced(user, "memories"), re.MULTILINE)
         return f"[1] {memories[0]}" if memories else _UNKNOWN
-    schema = asked["response_format"].get("json_schema", {}).get("name")
+    wanted = asked.get("response_format", {})
+    schema = wanted.get("json_schema", {}).get("name")
     if schema == "summary":
         shown = re.findall(r"^\d+\. \([\d-]+\) (.+)$", _fenced(user, "episodes"), re.MULTILINE)
         return json.dumps({"summary": shown[0]})
     if schema == "procedures":
         return json.dumps({"procedures": []})
-    if '"facts"' not in prompt and "json_schema" not in str(asked["response_format"]):
+    if '"facts"' not in prompt and "json_schema" not in str(wanted):
         return "{}"
     return json.dumps({"facts": [_fact(text) for text in _stated(_fenced(user, "conversation"))]})
 

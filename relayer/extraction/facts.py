@@ -41,6 +41,7 @@ class Fact:
 
     Attributes:
         contradicts: which of the excerpt's related memories does not hold if this does.
+        is_unsupported: it has a name, a number or a date that the excerpt does not have.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Fact:
     confidence: str = "medium"
     event_time_ms: int | None = None
     contradicts: int | None = None
+    is_unsupported: bool = False
 
 
 class Extractor(Protocol):

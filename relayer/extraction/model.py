@@ -1,13 +1,14 @@
 """Facts from a language model: what it is asked, and what of its answer is believed.
 
-It does not own the connection (`llm.py`), what is a message (`conversation.py`), redaction (the
-text comes redacted), nor what makes a fact useless whoever found it (`facts.py`).
+It does not own the connection (`llm.py`), the form of an answer (`items.py`), what is a message
+(`conversation.py`), redaction (the text comes redacted), nor what makes a fact useless whoever
+found it (`facts.py`).
 
 - What a model returns is data from outside: only checked values leave this module.
 - Messages of tools and systems, memories that were injected, and messages that order their reader
   to break rules are not shown to it.
-- A time, and a year in a fact's text, is believed only where something shown to it names one or
-  counts the years to it; an invented date at the end of a fact is cut off, elsewhere it costs it.
+- A fact whose names, numbers or dates do not stand in what was shown is of low confidence and waits
+  for review (`support.py`). So much a year is worth (`times.py`) is cut off or costs the fact.
 - An assistant's guess is no fact, and nothing that the user did not say is vital or certain.
 """
 
@@ -15,15 +16,11 @@ import asyncio
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-import msgspec
-
-from relayer.errors import Unavailable
-from relayer.extraction.conversation import heard, transcript
-from relayer.extraction.dates import MONTH
+from relayer.extraction.conversation import Message, heard, transcript
+from relayer.extraction.empty_texts import says_nothing
 from relayer.extraction.facts import (
     CONFIDENCES,
     FACT_CHARS_MAX,
@@ -35,10 +32,14 @@ from relayer.extraction.facts import (
     Fact,
     distinct,
 )
+from relayer.extraction.items import Item, read_choice, read_items, read_place
+from relayer.extraction.support import Evidence, count_shared_terms
+from relayer.extraction.times import collect_years, cut_invented_date, read_time_ms
 from relayer.llm import LanguageModel
 from relayer.prompts import escape, fence, numbered, system_prompt
 
 SPEAKERS: Final = ("user", "assistant", "other")
+TEXT_CHARS_MAX: Final = 400  # that a grammar lets a model write; the prompt says 300
 _READ_MAX: Final = 200  # items of an answer; many times what is kept of it
 _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fact
 
@@ -60,30 +61,23 @@ class LlmExtractor:
             Unavailable: the model is away (`llm.unavailable`) or its answer is not a list of facts
                 (`llm.invalid_output`). The caller still has what was said and keeps it for later.
         """
-        excerpt = await asyncio.to_thread(_shown, excerpt)
+        said = await asyncio.to_thread(heard, excerpt.text)
+        excerpt = replace(excerpt, text=transcript(said))
         if not excerpt.text:
             return []
-        reply = await self._model.structured(
+        items = await self._model.structured(
             system=self._system,
             user=_prompt(excerpt),
             schema_name="facts",
             schema=SCHEMA,
+            fit=read_items,
             patient=self._patient,
         )
-        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, excerpt)))
+        facts = await asyncio.to_thread(_facts, items, excerpt, said)
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
         return [facts[n] for n in sorted(order[:FACTS_MAX])]
 
 
-_PROPERTIES: Final[dict[str, object]] = {
-    "text": {"type": "string"},
-    "said_by": {"type": "string", "enum": list(SPEAKERS)},
-    "kind": {"type": "string", "enum": list(KINDS)},
-    "importance": {"type": "string", "enum": list(IMPORTANCES)},
-    "confidence": {"type": "string", "enum": list(CONFIDENCES)},
-    "event_time": {"type": ["string", "null"]},
-    "contradicts": {"type": ["integer", "null"]},
-}
 SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "additionalProperties": False,
@@ -91,20 +85,24 @@ SCHEMA: Final[dict[str, object]] = {
     "properties": {
         "facts": {
             "type": "array",
+            "maxItems": FACTS_MAX,
             "items": {
                 "type": "object",
                 "additionalProperties": False,
-                "required": list(_PROPERTIES),
-                "properties": _PROPERTIES,
+                "required": ["text"],
+                "properties": {
+                    "text": {"type": "string", "maxLength": TEXT_CHARS_MAX},
+                    "said_by": {"type": "string", "enum": list(SPEAKERS)},
+                    "kind": {"type": "string", "enum": list(KINDS)},
+                    "importance": {"type": "string", "enum": list(IMPORTANCES)},
+                    "confidence": {"type": "string", "enum": list(CONFIDENCES)},
+                    "event_time": {"type": "string", "maxLength": 40},
+                    "contradicts": {"type": "integer"},
+                },
             },
         }
     },
 }
-
-
-def _shown(excerpt: Excerpt) -> Excerpt:
-    """Return what the model is shown of `excerpt`, beside its time."""
-    return replace(excerpt, text=transcript(heard(excerpt.text)))
 
 
 def _prompt(excerpt: Excerpt) -> str:
@@ -119,164 +117,77 @@ def _prompt(excerpt: Excerpt) -> str:
     )
 
 
-class _Reply(msgspec.Struct):
-    facts: list[Any]
+@dataclass(frozen=True)
+class _Context:
+    """What a model was shown, as its facts are compared with it."""
+
+    evidence: Evidence
+    years: set[str]
+    said: Sequence[Message]
+    related_count: int
 
 
-def _facts(reply: bytes, excerpt: Excerpt) -> list[Fact]:
-    """Return every item of `reply` that has a text and is believed, of the first ones.
+def _facts(items: Sequence[Item], excerpt: Excerpt, said: Sequence[Message]) -> list[Fact]:
+    """Return every item of the first ones that has a text and is believed."""
+    texts = [excerpt.text, *(text[:KNOWN_CHARS_MAX] for text in excerpt.related)]
+    years = collect_years(texts, excerpt.occurred_at)
+    evidence = Evidence(texts, excerpt.occurred_at, years)
+    context = _Context(evidence, years, said, len(excerpt.related))
+    found = (_fact(item, context) for item in items[:_READ_MAX])
+    return distinct(fact for fact in found if fact is not None)
+
+
+def _fact(item: Item, context: _Context) -> Fact | None:
+    """Return what `item` says, or None for what says nothing and for an assistant's guess.
 
     Wrong values in other fields get the default: small models miss an enum now and then, and losing
     the fact for it would be worse.
     """
-    try:
-        items = msgspec.json.decode(reply, type=_Reply).facts[:_READ_MAX]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        items = [None]
-    readable = [
-        item for item in items if isinstance(item, dict) and isinstance(item.get("text"), str)
-    ]
-    if items and not readable:
-        raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
-    years = _years_shown(excerpt)
-    facts = [_fact(item, excerpt, years) for item in readable]
-    return [fact for fact in facts if fact is not None]
-
-
-def _fact(item: dict[str, Any], excerpt: Excerpt, years: set[str]) -> Fact | None:
-    """Return what `item` says, or None for talk about the talk and for an assistant's guess."""
-    text = _dated(_clean(item["text"][:_READ_CHARS_MAX]), years)
-    speaker = _one_of(SPEAKERS, item.get("said_by"), "other")
-    importance = _one_of(IMPORTANCES, item.get("importance"), "standard")
-    confidence = _one_of(CONFIDENCES, item.get("confidence"), "medium")
-    if _ABOUT_THE_TALK.match(text) or (speaker == "assistant" and confidence == "low"):
+    text = cut_invented_date(_clean(item["text"][:_READ_CHARS_MAX]), context.years)
+    if says_nothing(text) or _is_cut(text):
+        return None
+    speaker = _speaker(item, text, context.said)
+    importance = read_choice(IMPORTANCES, item.get("importance"), "standard")
+    confidence = read_choice(CONFIDENCES, item.get("confidence"), "medium")
+    if speaker == "assistant" and confidence == "low":
         return None
     if speaker != "user":
         importance = "standard" if importance == "vital" else importance
         confidence = "low" if speaker == "other" else "medium"
+    is_unsupported = not context.evidence.supports(text)
     return Fact(
         text=text,
-        kind=_one_of(KINDS, item.get("kind"), "fact"),
+        kind=read_choice(KINDS, item.get("kind"), "fact"),
         importance=importance,
-        confidence=confidence,
-        event_time_ms=_stated_time_ms(item.get("event_time"), years),
-        contradicts=_place(item.get("contradicts"), len(excerpt.related)),
+        confidence="low" if is_unsupported else confidence,
+        event_time_ms=read_time_ms(item.get("event_time"), context.years),
+        contradicts=read_place(item.get("contradicts"), context.related_count),
+        is_unsupported=is_unsupported,
     )
 
 
-# What models write when there was nothing to remember.
-_TALKED_TO: Final = (
-    "ai|assistant|agent|bot|answer|response|reply|message|information|explanation|suggestion|help"
-    "|greeting|receipt|instruction"
-)
-# What asks for good, gives a reason or tells something beside is more than talk.
-_MORE: Final = (
-    "from now on|always|never|every|each|only|whenever|because|since|due to|as (?:he|she|they|it)"
-    "|mention(?:s|ed|ing)|(?:says?|said|saying|state[sd]|stating|explain(?:s|ed|ing)) that"
-)
-_ABOUT_THE_TALK: Final = re.compile(
-    r"(?:the )?(?:ai )?assistant (?:will|would|can|could|is going to|(?:offer|promis|suggest|propos"
-    r"|recommend|ask|said|greet|thank|think|thought|believ|guess|assum|not(?:e|ing)|acknowledg"
-    r"|confirm|respond|repl|underst[ao]{1,2}nd)\w*)\b"
-    rf"|(?:the )?user (?!.*\b(?:{_MORE})\b)"
-    r"(?:(?:greet|thank|acknowledg)\w*"
-    rf"(?=\W*\Z| (?:back|for|(?:the |an? |its |this |that )?(?:{_TALKED_TO})s?)\b)"
-    r"|said (?:hello|hi|thanks|goodbye|ok)"
-    r"|(?:asked|is asking|asks|want(?:s|ed) to know) (?:whether|if|about|for|what|how|why|when"
-    r"|where|who|which|a question)|(?:is|was) having a conversation)\b",
-    re.IGNORECASE,
-)
+def _speaker(item: Item, text: str, said: Sequence[Message]) -> str:
+    """Return who said it: as the model says, else in whose messages most of its words stand."""
+    if item.get("said_by") is not None:
+        return read_choice(SPEAKERS, item["said_by"], "other")
+    by_assistant = [message.text for message in said if message.role == "assistant"]
+    if not by_assistant:
+        return "user"
+    others = [message.text for message in said if message.role != "assistant"]
+    more = count_shared_terms(text, by_assistant) > count_shared_terms(text, others)
+    return "assistant" if more else "user"
+
+
+# What is left of a value's end where a model forgot to escape a quote in it.
+_TAIL: Final = re.compile(r"[\"'`]\s*[}\]][}\],\s]*\Z")
 
 
 def _clean(text: str) -> str:
-    """Return `text` on one line, without control characters."""
-    line = " ".join(text.split())
+    """Return `text` on one line, without control characters and marks of what was around it."""
+    line = " ".join(_TAIL.sub("", text).split())
     return "".join(char for char in line if unicodedata.category(char) != "Cc").strip()
 
 
-def _one_of(allowed: Sequence[str], value: object, default: str) -> str:
-    return value if isinstance(value, str) and value in allowed else default
-
-
-def _place(number: object, count: int) -> int | None:
-    """Return the index that a model's number of a known memory stands for, if there is one."""
-    if not isinstance(number, int) or isinstance(number, bool):
-        return None
-    return number - 1 if 1 <= number <= count else None
-
-
-_YEAR: Final = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
-_COUNTED: Final = re.compile(
-    r"(?<![\w.,])(\d{1,3}|[a-zäöüß]{1,8})[ -](?:years?|jahre?n?)\b", re.IGNORECASE
-)
-_NUMBERS: Final = {
-    word: n
-    for words in (
-        "one two three four five six seven eight nine ten eleven twelve",
-        "ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
-    )
-    for n, word in enumerate(words.split(), start=1)
-} | {"a": 1, "fifteen": 15, "twenty": 20, "thirty": 30, "fünfzehn": 15, "zwanzig": 20}
-_UNIT: Final = (
-    r"euros?|dollars?|pounds?|francs?|usd|eur|gbp|chf|metres|meters|miles|km|m|kg|g|gb|mb|ms|people|rows|users|items"
-    r"|words|tokens|characters|steps|times|hours|days|weeks|months|years|jahre?n?|stunden|tagen?"
-)
-_IN: Final = (
-    "in|on|since|by|until|till|from|before|after|around|im|am|seit|bis|ab|vor|nach|born|geboren"
-    "|spring|summer|autumn|winter|frühling|sommer|herbst|q[1-4]"
-)
-_DAY: Final = r"\d{1,2}(?:st|nd|rd|th|\.)?"
-# A year where a date stands. An amount is none, nor is the number of a room or a model.
-_DATE: Final = re.compile(
-    rf"(?P<lead>(?:^|,? )(?:{_IN})(?: the| dem)?(?: year| jahr)?)?"
-    rf"(?: \(?(?:{_DAY} )?(?:of )?(?:{MONTH})\.?,?| (?:{MONTH})\.? {_DAY},?"
-    rf"| \d{{1,2}}[./-]\d{{1,2}}[./-](?=\d{{4}})| (?=\d{{4}}-\d\d)| \((?=\d{{4}}\))|(?(lead)|(?!)))"
-    rf" ?(?P<year>(?:19|20)\d\d)(?:-\d\d){{0,2}}\)?(?![\w€%]|[.,]\d| (?:{_UNIT})\b)",
-    re.IGNORECASE,
-)
-_NEEDS_MORE: Final = re.compile(
-    r"(?:^|\s)(?:is|are|was|were|be|due|it's|ist|sind|war|waren|wird|am|in|on)$", re.IGNORECASE
-)
-
-
-def _dated(text: str, years: set[str]) -> str:
-    """Return `text` without an invented date at its end; nothing if it is worth nothing then."""
-    invented = [match for match in _DATE.finditer(text) if match["year"] not in years]
-    if not invented:
-        return text
-    first = invented[0]
-    rest, end = text[: first.start()], text[first.end() :]
-    whole = bool(first["lead"]) and not _NEEDS_MORE.search(rest)
-    return rest + end if whole and not end.strip(".!") else ""
-
-
-def _years_shown(excerpt: Excerpt) -> set[str]:
-    """Return the years that a fact may name.
-
-    Those in what is shown, those next to the excerpt's, and those that "ten years" counts up to.
-    """
-    texts = [excerpt.text, *(text[:KNOWN_CHARS_MAX] for text in excerpt.related)]
-    years = {year for text in texts for year in _YEAR.findall(text)}
-    if excerpt.occurred_at is not None:
-        counted = {0}.union(*(map(_counted, _COUNTED.findall(text)) for text in texts))
-        spans = {sign * n + near for n in counted for sign in (-1, 1) for near in (-1, 0, 1)}
-        years |= {str(excerpt.occurred_at.year + span) for span in spans}
-    return years
-
-
-def _counted(word: str) -> int:
-    return int(word) if word.isdecimal() else _NUMBERS.get(word.casefold(), 0)
-
-
-def _stated_time_ms(value: object, years: set[str]) -> int | None:
-    """Return an RFC 3339 time in ms, if its year is one that a fact may name."""
-    if not isinstance(value, str):
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        if not 1 < time.year < 9999:  # beyond, converting between time zones overflows
-            return None
-        return int(time.timestamp() * 1000) if str(time.year) in years else None
-    except (ValueError, OverflowError):
-        return None
+def _is_cut(text: str) -> bool:
+    """Return whether a grammar ended `text` at its limit, in the middle of a sentence."""
+    return len(text) == TEXT_CHARS_MAX and not text.endswith((".", "!", "。", "।", '"', ")"))

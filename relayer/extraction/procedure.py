@@ -12,13 +12,12 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from relayer.errors import Overtaxed, Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import FACT_CHARS_MAX, normalised
+from relayer.extraction.items import Item, read_items, read_place
 from relayer.extraction.refused import gives_a_password, orders_the_reader
 from relayer.llm import LanguageModel
 from relayer.prompts import system_prompt
@@ -35,13 +34,18 @@ SCHEMA: Final[dict[str, object]] = {
     "properties": {
         "procedures": {
             "type": "array",
+            "maxItems": FOUND_MAX,
             "items": {
                 "type": "object",
                 "additionalProperties": False,
                 "required": ["text", "episodes"],
                 "properties": {
-                    "text": {"type": "string"},
-                    "episodes": {"type": "array", "items": {"type": "integer"}},
+                    "text": {"type": "string", "maxLength": FACT_CHARS_MAX},
+                    "episodes": {
+                        "type": "array",
+                        "maxItems": SHOWN_MAX,
+                        "items": {"type": "integer"},
+                    },
                 },
             },
         }
@@ -55,10 +59,6 @@ class Procedure:
 
     text: str = field(repr=False)
     episodes: tuple[int, ...]
-
-
-class _Reply(msgspec.Struct):
-    procedures: list[Any]
 
 
 class ProcedureFinder:
@@ -85,30 +85,26 @@ class ProcedureFinder:
             return []
         asked = episodes[:SHOWN_MAX]
         try:
-            reply = await self._model.structured(
+            items = await self._model.structured(
                 system=system_prompt("procedures"),
                 user=shown(asked),
                 schema_name="procedures",
                 schema=SCHEMA,
+                fit=read_items,
                 patient=True,
             )
-            items = msgspec.json.decode(reply, type=_Reply).procedures
         except Unavailable as error:
             if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
                 raise
             return await asyncio.to_thread(procedures_by_rules, episodes)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return await asyncio.to_thread(procedures_by_rules, episodes)
         return _apart([p for p in (_believed(item, asked) for item in items) if p is not None])
 
 
-def _believed(item: object, episodes: Sequence[Episode]) -> Procedure | None:
-    if not isinstance(item, dict) or not isinstance(item.get("text"), str):
-        return None
+def _believed(item: Item, episodes: Sequence[Episode]) -> Procedure | None:
     numbers = item.get("episodes")
     if not isinstance(numbers, list):
         return None
-    places = {n - 1 for n in numbers if type(n) is int and 1 <= n <= len(episodes)}
+    places = {at for n in numbers if (at := read_place(n, len(episodes))) is not None}
     text = clean(item["text"])
     # The numbers of steps are the model's own.
     said = _NUMBERED.sub(" ", text)

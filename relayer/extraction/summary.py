@@ -11,8 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from relayer.errors import Overtaxed, Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import IMPORTANCES
@@ -27,13 +25,9 @@ SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["summary"],
-    "properties": {"summary": {"type": "string"}},
+    "properties": {"summary": {"type": "string", "maxLength": SUMMARY_CHARS_MAX}},
 }
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。！？])\s+|\n+")
-
-
-class _Reply(msgspec.Struct):
-    summary: Any
 
 
 class Summariser:
@@ -58,29 +52,32 @@ class Summariser:
         if self._model is None or by_rules is None:
             return by_rules
         try:
-            reply = await self._model.structured(
+            text = await self._model.structured(
                 system=system_prompt("summarise"),
                 user=shown(episodes),
                 schema_name="summary",
                 schema=SCHEMA,
+                fit=_said,
                 patient=True,
             )
         except Unavailable as error:
             if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
                 raise
             return by_rules
-        text = _said(reply)
-        if text is not None and is_believed(text, episodes, SUMMARY_CHARS_MAX):
+        if is_believed(text, episodes, SUMMARY_CHARS_MAX):
             return text
         return by_rules
 
 
-def _said(reply: bytes) -> str | None:
-    try:
-        text = msgspec.json.decode(reply, type=_Reply).summary
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+def _said(value: Any) -> str | None:
+    """Return the summary that a decoded value holds, also within another object."""
+    if not isinstance(value, dict):
         return None
-    return clean(text) if isinstance(text, str) else None
+    members = {str(key).strip().casefold(): inner for key, inner in value.items()}
+    if isinstance(members.get("summary"), str):
+        return clean(members["summary"])
+    inners = [inner for inner in value.values() if isinstance(inner, dict)]
+    return _said(inners[0]) if len(value) == len(inners) == 1 else None
 
 
 def summary_by_rules(episodes: Sequence[Episode]) -> str | None:

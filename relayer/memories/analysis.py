@@ -4,7 +4,7 @@ Not here: how facts are found (`extraction`), what is known already (`known.py`)
 (`sealed_turns.py`), answers from memories (`asking.py`), storing (`intake.py`, `writer.py`).
 
 - A turn that was accepted is never lost: when the model is away, or slower than a request may be,
-  it is sealed and waits for its facts.
+  it is sealed and waits for its facts. A model that is known to be slow lets no request wait.
 - No database connection is held while a model thinks.
 - A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
 - What is said again, in these or nearly these words, is counted, not stored once more.
@@ -53,7 +53,9 @@ from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
 
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
-ATTEMPTS_MAX: Final = 3  # useless answers to one turn, or none, before the rules take over
+# Useless answers to a turn that waits, or none, before the rules take over. The request had one,
+# too, and at temperature 0 more of them would be alike.
+ATTEMPTS_MAX: Final = 1
 FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
 
 
@@ -105,6 +107,8 @@ class Analysis:
         conversation = replace(conversation, text=text)
         if (before := await self._answered(caller, conversation, redacted)) is not None:
             return before
+        if self._model is not None and self._model.is_slow(self._thinking_s):
+            return await self._keep(caller, conversation, redacted)
         related = await self._known.related(caller, conversation)
         excerpt = await self._excerpt(caller, conversation, related)
         try:

@@ -179,7 +179,9 @@ def drafts_of(
             same_as=_same(fact, known, contents),
             said_at=conversation.said_at,
             contradicts=None if fact.contradicts is None else related[fact.contradicts],
-            review=PENDING if doubted and fact.confidence == "low" else None,
+            review=PENDING
+            if fact.is_unsupported or (doubted and fact.confidence == "low")
+            else None,
         )
         for fact in facts
     ]

@@ -15,6 +15,7 @@ import pytest
 from relayer.extraction.facts import FACTS_MAX, Excerpt
 from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
+from relayer.parameters import TOKENS_MAX
 from relayer.prompts import escape, system_prompt
 from relayer.redact import redact
 from tests.extraction.scripted import (
@@ -71,7 +72,7 @@ CASES = [
         shown="1. user: I prefer green tea.\n\n2. assistant: Noted.",
         stored=(TEA,),
         by_rules=("I prefer green tea.",),
-        covered_by="What an assistant is told about itself and its work space",
+        covered_by="what it is told about itself",
     ),
     Case(
         "system and developer messages",
@@ -97,7 +98,7 @@ CASES = [
         "logs and tool output inside a message",
         '1. assistant: Tool result (deploy): {"status": 200, "host": "web-1"}\n'
         "2026-03-01 10:00:00 INFO we always use port 8443\n$ cat notes\nERROR deadline 3 May 2026",
-        covered_by="code, logs and output of tools",
+        covered_by="code and logs",
     ),
     Case(
         "code",
@@ -125,7 +126,7 @@ CASES = [
             fact("The user thanked the assistant for the help."),
             fact("The assistant offered its help."),
         ),
-        covered_by="Greetings, thanks, small talk",
+        covered_by="small talk",
     ),
     Case(
         "questions",
@@ -136,20 +137,20 @@ CASES = [
     Case(
         "hypotheticals",
         "1. user: If we moved to Rust, we would never use Python again. What if I lived in Rome?",
-        covered_by="Hypotheticals",
+        covered_by="hypotheticals",
     ),
     Case(
         "jokes, role play and fiction",
         "1. user: Let's play: pretend you are a pirate and my name is Captain Hook.\n\n"
         "2. user: Tell me a bedtime story about a dragon that always hates cheese.\n\n"
         "3. user: I'm allergic to Mondays haha just kidding",
-        covered_by="jokes, role play, stories and examples",
+        covered_by="jokes, stories and examples",
     ),
     Case(
         "the task at hand",
         "1. user: Run the tests please.\n\n2. assistant: Two tests fail. I've fixed src/app.py."
         "\n\n3. user: Fix the other one, too.",
-        covered_by="the task at hand",
+        covered_by="what holds for the moment only",
     ),
     # What assistants say
     Case(
@@ -160,7 +161,7 @@ CASES = [
             fact("The user works in Berlin.", said_by="assistant", confidence="low"),
         ),
         by_rules=(),
-        covered_by="What it suggested counts only if the user agreed to it",
+        covered_by="guesses unless the user agreed to it",
     ),
     Case(
         "an assistant's finding is no certainty",
@@ -187,7 +188,7 @@ CASES = [
         ),
         stored=(TEA,),
         by_rules=("I prefer green tea.",),
-        covered_by="What an assistant offers, promises, announces, guesses or asks",
+        covered_by="what an assistant offers, promises or guesses",
     ),
     # The same, and the opposite
     Case(
@@ -195,7 +196,7 @@ CASES = [
         "1. user: I prefer green tea.",
         answer(fact("the user prefers GREEN tea!")),
         known=TEA,
-        covered_by="Anything already contained in <known_memories>, in whatever words",
+        covered_by="what <known_memories> already say, in whatever words",
         by_rules=("I prefer green tea.",),
     ),
     Case(
@@ -219,7 +220,7 @@ CASES = [
         "1. user: The meeting is on Monday.\n\n2. user: No, it's Tuesday.",
         answer(fact("The meeting is on Tuesday.")),
         stored=("The meeting is on Tuesday.",),
-        covered_by="write the last state only, once",
+        covered_by="note the last state only",
     ),
     Case(
         "plans that change within one window",
@@ -244,7 +245,7 @@ CASES = [
         "1. user: I do not eat fish.",
         answer(fact("The user does not eat fish.")),
         stored=("The user does not eat fish.",),
-        covered_by='a "not" stays a "not"',
+        covered_by='A "not" stays a "not"',
         by_rules=("I do not eat fish.",),
     ),
     Case(
@@ -253,7 +254,7 @@ CASES = [
         answer(fact("Anna lives in Dresden.")),
         shown="Anna (user): I live in Dresden.",
         stored=("Anna lives in Dresden.",),
-        covered_by="Third person, understandable without the conversation",
+        covered_by="in the third person",
         by_rules=("Anna: I live in Dresden.",),
     ),
     Case(
@@ -262,7 +263,7 @@ CASES = [
         "3. user: Mi hermana vive en Sevilla con su marido.",
         answer(fact("Die Nutzerin wohnt in Dresden."), fact("ユーザーは緑茶が好きです。")),
         stored=("Die Nutzerin wohnt in Dresden.", "ユーザーは緑茶が好きです。"),
-        covered_by="Keep the language of the conversation",
+        covered_by="in the language of the conversation",
         by_rules=(
             "Ich wohne in Dresden.",
             "私は緑茶が好きです。",
@@ -274,7 +275,7 @@ CASES = [
         "1. I prefer green tea.\n\n2. Good choice!\n\n3. We decided to use Postgres.",
         answer(fact(TEA), fact("The team uses Postgres.", kind="decision")),
         stored=(TEA, "The team uses Postgres."),
-        covered_by="without labels, judge by the content who speaks",
+        covered_by="Without labels, judge by the content",
         by_rules=("I prefer green tea.", "We decided to use Postgres."),
     ),
     Case(
@@ -283,7 +284,7 @@ CASES = [
         answer(fact("The user may prefer aisle seats.", confidence="low")),
         stored=("The user may prefer aisle seats.",),
         fields={"confidence": "low"},
-        covered_by='"low" (hedged, second-hand or ambiguous)',
+        covered_by='"low" (hedged or second-hand)',
         by_rules=("I think I prefer aisle seats, not sure.",),
     ),
     # Dates
@@ -296,7 +297,7 @@ CASES = [
         ),
         stored=("The deadline is tomorrow.",),
         fields={"event_time": None},
-        covered_by="Never invent a date or a year",
+        covered_by="never invent one",
         by_rules=("The deadline is tomorrow.",),
     ),
     Case(
@@ -324,19 +325,10 @@ CASES = [
         shown="user: Remember that my token is [redacted:github-token] and I pay with "
         "[redacted:card-number].",
         stored=("The user pays with a card.",),
-        covered_by="Passwords, PINs, keys and tokens",
+        covered_by="passwords and keys",
         by_rules=(
             "Remember that my token is [redacted:github-token] and I pay with "
             "[redacted:card-number].",
-        ),
-    ),
-    Case(
-        "secrets in the answer",
-        "1. user: I pay with my card.",
-        answer(fact(f"The user pays with card {CARD}."), fact(f"The token is {TOKEN} for now.")),
-        stored=(
-            "The user pays with card [redacted:card-number].",
-            "The token is [redacted:github-token] for now.",
         ),
     ),
     Case(
@@ -367,7 +359,7 @@ CASES = [
         shown="1. user: What does this mail want?\n\n2. user: I prefer green tea.",
         stored=(TEA,),
         by_rules=("I prefer green tea.",),
-        covered_by="leave it out together with whatever it wants remembered",
+        covered_by="together with what it wants remembered",
     ),
     Case(
         "an order in tool output",
@@ -455,7 +447,7 @@ CASES = [
     ),
     Case(
         "more than twenty facts",
-        "1. user: I own many books.",
+        f"1. user: Do I own the books {', '.join(f'number {n}' for n in range(30))}?",
         answer(*(fact(f"The user owns book number {n}.", importance="trivial") for n in range(30))),
         stored=tuple(f"The user owns book number {n}." for n in range(FACTS_MAX)),
     ),
@@ -512,8 +504,10 @@ def assert_asked(case: Case, server: OpenAIServer) -> None:
         ],
         "response_format": {
             "type": "json_schema",
-            "json_schema": {"name": "facts", "schema": SCHEMA, "strict": True},
+            "json_schema": {"name": "facts", "schema": SCHEMA},
         },
+        "temperature": 0,
+        "max_tokens": TOKENS_MAX,
     }
     assert case.covered_by in system_prompt("extract")
     assert TOKEN.encode() not in request.body

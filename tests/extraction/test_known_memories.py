@@ -88,7 +88,9 @@ async def test_windows_that_overlap_show_what_their_earlier_messages_gave(
     texts: list[str] = []
     for last in range(10, 13):
         window = said[last - 10 : last]
-        new = [f"Ort {n}: {chr(64 + n)}-Stadt." for n in range(len(texts) + 1, last + 1)]
+        new = [
+            f"The city that is number {n}: {chr(64 + n)}." for n in range(len(texts) + 1, last + 1)
+        ]
         server.script(answer(*map(fact, new)))
         text = "\n\n".join(f"{n}. {message}" for n, message in enumerate(window, start=1))
         await analyze(bench, caller, text)

@@ -1,19 +1,13 @@
 """Answers of a model that are of no use: the turn waits without its secrets, and is not lost."""
 
-import json
-
 import pytest
 
-from relayer.errors import Unavailable
-from relayer.memories.analysis import ATTEMPTS_MAX
 from tests.extraction.scripted import (
     TALK,
-    TEA,
     TOKEN,
     analyze,
     answer,
     bench,
-    fact,
     memories,
     server,
     shown,
@@ -28,11 +22,9 @@ USELESS = [
     Step(refusal="I cannot help with that."),
     Step(content='{"facts": [{"text": "The user pref', finish_reason="length"),
     Step(content='{"facts": [{"text": "The user pref'),
-    Step(content="I found no facts worth keeping."),
-    Step(content=json.dumps([fact(TEA)])),
-    Step(content='{"facts": ["The user prefers green tea."]}'),
-    Step(content='{"memories": []}'),
-    Step(content='{"facts": {}}'),
+    Step(content="I would rather talk about the weather."),
+    Step(content='{"error": "no facts"}'),
+    Step(content="<think>The user prefers window seats, so"),
     Step(content=""),
 ]
 
@@ -43,15 +35,11 @@ async def test_a_refused_cut_or_useless_answer_stores_nothing_and_loses_nothing(
 ) -> None:
     """capability 2.17: the turn waits, is asked about again, and the rules have the last word."""
     caller = await bench.caller(await bench.account())
-    server.script(*[useless] * (1 + ATTEMPTS_MAX))
+    server.script(useless, useless)  # of the request, and once more
     analyzed = await analyze(bench, caller, TALK)
     assert await memories(bench, caller) == []
     assert analyzed.pending is not None
     extract = bench.services.analysis.extract_turn
-    for _ in range(ATTEMPTS_MAX - 1):
-        with pytest.raises(Unavailable):
-            await extract(caller.access.account, caller.keys, analyzed.pending)
-        assert await memories(bench, caller) == []
     await extract(caller.access.account, caller.keys, analyzed.pending)
     assert [m.text for m in await memories(bench, caller)] == [
         "I prefer window seats on trains.",

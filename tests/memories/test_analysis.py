@@ -105,13 +105,15 @@ class TestModel:
         capability 2.16: each point of a model's summary is a memory of its own.
         """
         caller = await thinking.caller(await thinking.account())
-        server.script(facts("Anna prefers window seats.", kind="preference", importance="vital"))
+        server.script(
+            facts("The user prefers window seats.", kind="preference", importance="vital")
+        )
         analyzed = await analyze(thinking, caller, TALK)
         [fact] = analyzed.facts
         assert (fact.text, fact.kind, fact.importance) == (
-            "Anna prefers window seats.", "preference", "vital",
+            "The user prefers window seats.", "preference", "vital",
         )  # fmt: skip
-        assert await thinking.texts(caller, "window") == ["Anna prefers window seats."]
+        assert await thinking.texts(caller, "window") == ["The user prefers window seats."]
 
     async def test_related_memories_are_its_context(
         self, thinking: Bench, server: OpenAIServer
@@ -162,7 +164,7 @@ class TestModel:
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
         caller = await thinking.caller(await thinking.account())
-        server.script(facts("Anna prefers window seats.", "The launch moved to May."))
+        server.script(facts("The user prefers window seats.", "The launch moved to May."))
         first = await analyze(thinking, caller, TALK, idempotency_key="k")
         asked = len(server.received)
         server.script(facts("Something else entirely."))
@@ -178,7 +180,7 @@ class TestModel:
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
         caller = await thinking.caller(await thinking.account())
-        server.script(facts("Anna prefers window seats.", "The launch moved to May."))
+        server.script(facts("The user prefers window seats.", "The launch moved to May."))
         first = await analyze(thinking, caller, TALK, idempotency_key="k")
         for fact in first.facts:
             await thinking.services.memory.forget(caller.access, fact.id)

@@ -378,8 +378,8 @@ class TestConfidence:
         caller = await choose(thinking, await writer(thinking), low_confidence="review")
         doubt = [facts("Anna may like jazz.", confidence="low")]
         server.script(*doubt, facts("Anna plays the violin."))
-        [first] = (await analyze(thinking, caller, "1. user: perhaps jazz?")).facts
-        [second] = (await analyze(thinking, caller, "1. user: I play the violin.")).facts
+        [first] = (await analyze(thinking, caller, "1. Anna: perhaps jazz?")).facts
+        [second] = (await analyze(thinking, caller, "1. Anna: I play the violin.")).facts
         assert (first.review, second.review) == ("pending", None)
         assert await thinking.texts(caller, "Anna") == ["Anna plays the violin."]
         listed = await thinking.services.memory.newest(caller, [TEAM], limit=9)
@@ -400,7 +400,7 @@ class TestConfidence:
         """capability 3.17: each fact says high, medium or low."""
         caller = await writer(thinking)
         server.script(facts("Anna may like jazz.", confidence="low"))
-        [fact] = (await analyze(thinking, caller, "1. user: perhaps jazz?")).facts
+        [fact] = (await analyze(thinking, caller, "1. Anna: perhaps jazz?")).facts
         assert (fact.review, fact.confidence) == (None, "low")
         assert await thinking.texts(caller, "jazz") == ["Anna may like jazz."]
 
@@ -409,9 +409,9 @@ class TestConfidence:
     ) -> None:
         caller = await choose(thinking, await writer(thinking), low_confidence="review")
         server.script(*[facts("Anna may like jazz.", confidence="low")] * 2)
-        [fact] = (await analyze(thinking, caller, "1. user: perhaps jazz?")).facts
+        [fact] = (await analyze(thinking, caller, "1. Anna: perhaps jazz?")).facts
         await change(thinking, caller, fact.id, review="rejected")
-        again = await analyze(thinking, caller, "1. user: jazz, perhaps?")
+        again = await analyze(thinking, caller, "1. Anna: jazz, perhaps?")
         assert (list(again.facts), list(again.reinforced)) == ([], [fact.id])
         assert await thinking.texts(caller, "jazz") == []
         assert await waiting(thinking, caller) == []
