@@ -315,7 +315,7 @@ _BEFORE_NUMBER: Final = re.compile("no|fig|max|min|vol|art|pp")
 _MONTHS: Final = (
     "Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
 )
-_END: Final = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*(?=\s|\Z)|[。！？]+[」』”）]*")
+_END: Final = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*(?=\s|\Z)|[。！？؟।॥។။]+[」』”）]*")
 _LAST_WORD: Final = re.compile(r"(\S+)\Z")
 _GOES_ON: Final = re.compile(rf"\s+(?:[a-zà-öø-ÿ]|(?:{_MONTHS}|Quartal|Stock)\b)")
 _BULLET: Final = re.compile(r"\s*(?:[-*•–]|\d{1,2}[.)]|#{1,6})\s+")
@@ -354,7 +354,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _wrapped(before: str, line: str) -> bool:
-    if before[-1] in ".!?…:。！？":
+    if before[-1] in ".!?…:。！？؟।॥។။":
         return False
     return line[0].islower() or len(before) >= 60
 
