@@ -80,7 +80,8 @@ CUES: Final = (
         decided|decision (?:is|was)|settled on|agreed (?:to|on|that|with)|went with
         (?:we|I) (?:will )?go with|(?:we're|we are|I'm|I am) going with
         let's (?:use|go with|keep|stick (?:to|with))
-        (?:we|I|they|he|she) (?:chose|picked|rejected|ruled out|approved)
+        (?:we|I|they|he|she)(?:'ve|'s| have| has)? (?:chose|picked|rejected|ruled out|approved)
+        (?:we|I|they|he|she)(?:'ve|'s| have| has)? (?:chosen|opted)
         (?:switch(?:ed|ing)?|migrat(?:ed|ing|e)|moved|moving) (?:\w+ ){0,3}(?:to|from)
         beschlossen|entschieden|geeinigt|vereinbart|festgelegt|ausgeschlossen|wir nehmen
         nehmen wir|(?:wechseln|umgestiegen|steigen) (?:\w+ ){0,3}(?:zu|auf|um)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from relayer.extraction.language import width
+from relayer.extraction.language import has_words
 from relayer.extraction.refused import gives_a_password, orders_the_reader
 from relayer.forms import normalize
 
@@ -23,7 +23,7 @@ CONFIDENCES: Final = ("high", "medium", "low")
 FACTS_MAX: Final = 20
 KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 FACT_CHARS_MAX: Final = 1000  # longer is a copy of the conversation, not a fact taken from it
-_FACT_WIDTH_MIN: Final = 11  # ten characters and fewer say nothing by themselves
+_FACT_WORDS_MIN: Final = 2  # a word alone says nothing of anything, "I'm vegan." all there is
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,6 @@ def content(text: str) -> tuple[str, ...] | None:
 
 
 def _is_usable(text: str) -> bool:
-    if len(text) > FACT_CHARS_MAX or width(normalised(text).strip(f" {_ENDS}")) < _FACT_WIDTH_MIN:
+    if len(text) > FACT_CHARS_MAX or not has_words(normalised(text), words_min=_FACT_WORDS_MIN):
         return False
     return not orders_the_reader(text) and not gives_a_password(text)

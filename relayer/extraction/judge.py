@@ -6,12 +6,23 @@ the best (`rules.py`).
 - Pure: the same sentence from the same kind of author always gets the same verdict.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Final
 
 from relayer.extraction.cues import CUES, GENERAL, SHAPES, Cue, phrases
-from relayer.extraction.language import has_other_script, width
+from relayer.extraction.english import weigh
+from relayer.extraction.language import (
+    CUED,
+    has_other_script,
+    has_words,
+    languages_of,
+    width,
+)
+from relayer.extraction.talk import LANGUAGES, asks_to_remember, is_talk
+from relayer.words.languages import ENGLISH
 
+STATED: Final = 1  # the score of a statement without a cue
 WORTH_KEEPING: Final = 2  # one plain statement of a decision, a preference, a rule, an identifier
 _ASSISTANT_MALUS: Final = 1  # what an assistant says was often said to it before
 _HEDGE_MALUS: Final = 1
@@ -27,8 +38,10 @@ class Verdict:
     kind: str
     importance: str
     confidence: str
+    is_settled: bool = False  # by a cue that is kept however the sentence is built
 
 
+_TO_BE_REMEMBERED: Final = Verdict(4, "fact", "vital", "high")  # as the cue for it in English
 _HEDGE: Final = phrases(r"""
     maybe|perhaps|probably|might|not (?:so |really )?sure|I guess|I suppose|I think|seems?
     vielleicht|vermutlich|wahrscheinlich|eventuell|glaube ich|ich glaube|könnte|wohl|wäre
@@ -82,8 +95,24 @@ _UNREAL: Final = phrases(r"""
     (?:another|bedtime|tell \w+ a|make up a|write (?:me |us )?a) (?:story|tale|joke)
     (?:könnte|würde|hätte|wäre)(?:n|st)?(?! (?:gern|lieber))
     """)
+# What a sentence says nothing of by itself: "I like it", "I prefer A".
+_NAMELESS: Final = phrases(
+    r"""
+    \w+ \w+ (?:it|that|this|these|those|them|es|das|dies|die|sie)
+    \w+ (?:prefer|like|love|want|mag|will|bevorzuge) \w
+    """,
+    start=r"\A",
+)
 # What even a passing remark is kept for.
 _LASTING: Final = frozenset({"remember", "health", "change", "rule", "decide", "done", "prefer"})
+# What is kept however its sentence is built.
+_SETTLED: Final = frozenset(
+    {"decide", "done", "deadline", *(shape.name for shape in SHAPES if shape.weight > 1)}
+)
+# What was settled is in another message: "let's keep that".
+_POINTS: Final = re.compile(r"\b(?:it|that|this|these|those|them|one)\W*\Z", re.IGNORECASE)
+_STATED_WORDS_MIN: Final = 2  # a word alone is none
+_UNKNOWN_WORDS_MIN: Final = 3  # in a language whose talk is not known
 
 
 def judge(sentence: str, *, by_assistant: bool = False, by_user: bool = False) -> Verdict | None:
@@ -92,6 +121,8 @@ def judge(sentence: str, *, by_assistant: bool = False, by_user: bool = False) -
     Where nothing tells who wrote it, speaking of one's own things makes it a person's.
     """
     if is_question(sentence) or (by_assistant and _PROMISE.search(sentence)):
+        return None
+    if (nameless := _NAMELESS.match(sentence)) and not sentence[nameless.end() :].strip(" .!"):
         return None
     hits = [cue for cue in (*CUES, *SHAPES) if cue.pattern.search(sentence)]
     lasting = any(cue.name in _LASTING for cue in hits)
@@ -120,6 +151,7 @@ def _verdict(sentence: str, hits: list[Cue], *, by_assistant: bool) -> Verdict |
         kind=strongest.kind,
         importance=_importance(hits, score),
         confidence="low" if hedged else "medium" if by_assistant or score < 3 else "high",
+        is_settled=any(cue.vital or cue.name in _SETTLED for cue in hits),
     )
 
 
@@ -127,6 +159,44 @@ def _importance(hits: list[Cue], score: int) -> str:
     if any(cue.vital for cue in hits):
         return "vital"
     return "standard" if score > WORTH_KEEPING or hits[0].weight >= WORTH_KEEPING else "trivial"
+
+
+def judge_user(sentence: str, *, refers_back: bool = False) -> Verdict | None:
+    """Return a verdict on what a user says: a statement counts whatever it is about.
+
+    Cues say how much it counts. Alone they keep only what was asked to be remembered, what was
+    settled and what names its point, such as an address: other cues are in small talk as well.
+    With `refers_back`, what its "it" or "that" stands for has been said just before.
+    """
+    if is_question(sentence) or not has_words(sentence, words_min=_STATED_WORDS_MIN):
+        return None
+    languages = languages_of(sentence)
+    cued = judge(sentence, by_user=True) if languages & CUED else None
+    if cued and cued.is_settled and not _POINTS.search(sentence):
+        return cued
+    stated = _statement(sentence, languages, refers_back=refers_back)
+    if stated is None or cued is None:
+        return stated
+    return replace(cued, importance=stated.importance) if cued.importance == "trivial" else cued
+
+
+def _statement(sentence: str, languages: frozenset[str], *, refers_back: bool) -> Verdict | None:
+    """Return a verdict on what states something, below that of every cue that is not asked for."""
+    if _UNREAL.search(sentence):
+        return None
+    if ENGLISH in languages:
+        weight = weigh(sentence, refers_back=refers_back)
+        importance = "standard" if weight.anchors else "trivial"
+        confidence = "low" if weight.is_hedged else "medium"
+        return Verdict(STATED, "fact", importance, confidence) if weight.score > 0 else None
+    if any(asks_to_remember(sentence, language) for language in languages):
+        return _TO_BE_REMEMBERED
+    if any(is_talk(sentence, language) for language in languages):
+        return None
+    if languages & LANGUAGES:
+        return Verdict(STATED, "fact", "standard", "medium")
+    is_said = has_words(sentence, words_min=_UNKNOWN_WORDS_MIN)
+    return Verdict(STATED, "fact", "trivial", "low") if is_said else None
 
 
 def is_question(sentence: str) -> bool:

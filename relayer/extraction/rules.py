@@ -10,10 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from relayer.extraction.clauses import has_statement
 from relayer.extraction.conversation import Message, heard, messages, own_words, sentences
 from relayer.extraction.dates import event_time_ms
+from relayer.extraction.english import introduces_text
 from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, Excerpt, Fact, distinct
-from relayer.extraction.judge import Verdict, is_declarative, is_question, judge
+from relayer.extraction.judge import (
+    STATED,
+    Verdict,
+    is_declarative,
+    is_question,
+    judge,
+    judge_user,
+)
 from relayer.extraction.language import is_foreign
 
 _JOINED_CHARS_MAX: Final = 300
@@ -28,16 +37,17 @@ class SentenceExtractor:
     1. Messages are told apart (numbers, roles, names) and read one by one. One whose author orders
        the reader to break rules yields nothing: its other sentences are what it wants stored.
     2. Quotes, code, tool output and XML are cut out; the rest is split into sentences.
-    3. Each sentence is judged by its cues. One that starts with "it" or "that" takes the sentence
-       before it along; a name before a message stands before each of its facts.
-    4. Scripts and languages that the table has no words of: plain statements are kept with low
-       confidence. So is a text without any label or cue, because somebody sent just that.
+    3. What a user states is kept; talk, questions, orders and what holds for the moment are not.
+       Cues put some before others. Of an assistant, and where nobody says who speaks, only what has
+       cues is kept; so is a text without any label, because somebody sent just that.
+    4. A sentence that starts with "it" or "that" takes the one before it along; a name before a
+       message stands before each of its facts.
     5. The best `FACTS_MAX`, in their order.
     """
 
     async def extract(self, excerpt: Excerpt) -> list[Fact]:
         """Return the facts of `excerpt`, at most `FACTS_MAX`."""
-        return await asyncio.to_thread(self._extract, excerpt)  # 64 KiB take about 0.25 s
+        return await asyncio.to_thread(self._extract, excerpt)  # 64 KiB take about 0.3 s
 
     def _extract(self, excerpt: Excerpt) -> list[Fact]:
         alone = len(messages(excerpt.text)) == 1
@@ -64,10 +74,12 @@ def _judged(message: Message, *, alone: bool) -> list[tuple[int, Fact]]:
     prefix = f"{message.speaker}: " if message.speaker else ""
     room = FACT_CHARS_MAX - len(prefix)
     said = [s for s in sentences(own_words(message.text)) if len(s) <= room]
-    by = {"by_assistant": message.role == "assistant", "by_user": message.role == "user"}
-    verdicts = [judge(s, **by) for s in said]
-    if not any(verdicts):
-        verdicts = [_plain(s, message, alone=alone) for s in said]
+    if message.role == "user":
+        verdicts = _of_user(said)
+    else:
+        verdicts = [judge(s, by_assistant=message.role == "assistant") for s in said]
+        if message.role == "unknown" and not any(verdicts):
+            verdicts = [_of_somebody(s, alone=alone) for s in said]
     return [
         (
             verdict.score + _IMPORTANCE_SCORE[verdict.importance],
@@ -77,13 +89,36 @@ def _judged(message: Message, *, alone: bool) -> list[tuple[int, Fact]]:
     ]
 
 
-def _plain(sentence: str, message: Message, *, alone: bool) -> Verdict | None:
-    """Return a low verdict for a statement without cues where that is all there is to go by."""
-    sent = alone and message.role == "unknown"
-    foreign = message.role != "assistant" and is_foreign(sentence)
-    if not ((sent or foreign) and is_declarative(sentence)):
+def _of_user(said: Sequence[str]) -> list[Verdict | None]:
+    """Return a verdict on each sentence of a user.
+
+    A text that was pasted in, to be worked on or by its length, is none of their statements: only
+    cues count in it.
+    """
+    verdicts, is_pasted = list[Verdict | None](), False
+    for sentence in said:
+        refers_back = bool(verdicts and verdicts[-1]) and bool(_REFERS_BACK.match(sentence))
+        verdict = judge_user(sentence, refers_back=refers_back)
+        is_pasted = is_pasted or introduces_text(sentence)
+        verdicts.append(None if is_pasted and _is_plain(verdict) else verdict)
+    is_long = sum(map(_is_plain, verdicts)) > FACTS_MAX
+    return [None if is_long and _is_plain(verdict) else verdict for verdict in verdicts]
+
+
+def _is_plain(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.score == STATED
+
+
+def _of_somebody(sentence: str, *, alone: bool) -> Verdict | None:
+    """Return a low verdict for a statement of which nobody says who made it.
+
+    One in English may be an assistant's, unless somebody sent just that.
+    """
+    if not (alone or is_foreign(sentence)):
         return None
-    return Verdict(score=1, kind="fact", importance="trivial", confidence="low")
+    if judge_user(sentence) is None and not (alone and is_declarative(sentence)):
+        return None
+    return Verdict(STATED, kind="fact", importance="trivial", confidence="low")
 
 
 def _joined(
@@ -104,7 +139,7 @@ def _joined(
         elif verdict:
             if pending:
                 yield pending
-            joined = refers and not is_question(before)
+            joined = refers and not is_question(before) and has_statement(before)
             pending = (f"{before} {sentence}" if joined else sentence, verdict)
         before = sentence
     if pending:

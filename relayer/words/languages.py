@@ -71,28 +71,27 @@ def _forms() -> dict[str, dict[str, str]]:
 
 _FORMS: Final = _forms()
 MONTHS: Final = tuple(dict(_lines("months.txt"))[ENGLISH])
-_FUNCTION_WORDS: Final = _function_words()
+FUNCTION_WORDS: Final = _function_words()
 # Told by its letters, its words are in no other language of these.
-_RUSSIAN: Final = _FUNCTION_WORDS.pop("russian")
+_RUSSIAN: Final = FUNCTION_WORDS.pop("russian")
 _LANGUAGES_OF: Final = {
-    term: tuple(language for language, terms in _FUNCTION_WORDS.items() if term in terms)
-    for term in frozenset[str]().union(*_FUNCTION_WORDS.values())
+    term: tuple(language for language, terms in FUNCTION_WORDS.items() if term in terms)
+    for term in frozenset[str]().union(*FUNCTION_WORDS.values())
 }
 _STOP: Final = {
-    language: terms | _FUNCTION_WORDS[ENGLISH] | _RUSSIAN
-    for language, terms in _FUNCTION_WORDS.items()
+    language: terms | FUNCTION_WORDS[ENGLISH] | _RUSSIAN
+    for language, terms in FUNCTION_WORDS.items()
 }
 # Its own cache costs more than it spares, and would keep words that `_stems` has let go.
 _STEMMERS: Final = {
-    name: Stemmer.Stemmer(name, 0)
-    for name in (*_FUNCTION_WORDS, *(name for _, _, name in _SCRIPTS))
+    name: Stemmer.Stemmer(name, 0) for name in (*FUNCTION_WORDS, *(name for _, _, name in _SCRIPTS))
 }
 
 
 def language_of(terms: Iterable[str]) -> str:
     """The language in Latin letters that a text is in, by its function words."""
     known = _LANGUAGES_OF.keys() & terms
-    if known <= _FUNCTION_WORDS[ENGLISH]:  # as mostly: no language has more of them here
+    if known <= FUNCTION_WORDS[ENGLISH]:  # as mostly: no language has more of them here
         return ENGLISH
     seen = Counter(language for term in known for language in _LANGUAGES_OF[term])
     english = seen.pop(ENGLISH, 0)

@@ -70,14 +70,15 @@ async def test_demo_questions_are_answerable_without_a_model(
 
 @pytest.mark.parametrize(
     ("name", "kept_min", "junk_max"),
-    [("demo", 0.9, 0.05), ("other", 0.75, 0.15), ("held out", 0.6, 0.15)],
+    [("demo", 0.9, 0.05), ("other", 0.8, 0.1), ("held out", 0.9, 0.2)],
 )
 async def test_marked_facts_are_kept_and_little_else(
     name: str, kept_min: float, junk_max: float
 ) -> None:
     """The figures of `bench.extraction`, every window of it, without recall.
 
-    The last conversation shaped no rule.
+    The last conversation shaped no rule. What a user states there counts as junk where nobody
+    marked it; of what was marked, less than a tenth may be lost.
     """
     turns, facts = (extraction.lines(path) for path in extraction.CONVERSATIONS[name])
     kept: list[str] = []

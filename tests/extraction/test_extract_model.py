@@ -122,7 +122,7 @@ async def test_wrong_fields_get_defaults(
     [
         fact(""),
         fact("   "),
-        fact("ten chars."),
+        fact("characters."),
         fact("." * 40),
         fact("x" * 1001),
         fact(7),

@@ -221,6 +221,7 @@ CASES = [
         answer(fact("The meeting is on Tuesday.")),
         stored=("The meeting is on Tuesday.",),
         covered_by="note the last state only",
+        by_rules=("The meeting is on Monday.",),
     ),
     Case(
         "plans that change within one window",

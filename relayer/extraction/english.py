@@ -1,0 +1,420 @@
+"""How much an English sentence states of the world of whoever says it, by how it is built.
+
+It does not own other languages (`talk.py`), clauses (`clauses.py`), classes of words
+(`english_words.py`), nor the cues that make a sentence important (`cues.py`).
+
+- A clause counts by its subject and its verb: "the ferry takes cash" states something; "take the
+  ferry", "does it take cash" and "taking the ferry now" do not. What places it in somebody's world,
+  such as names, numbers, days and kin, counts for it; what ties it to the moment, to the one it is
+  said to or to the work at hand counts against it.
+- Closed classes and verbs decide. Of nouns there are kin, and those of work on a screen, because
+  nearly all talk with an agent is about it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from relayer.extraction.clauses import HAVE, MODAL, STANDING, Clause, Form, clauses, form_of
+from relayer.extraction.english_words import (
+    ADVERB,
+    ANCHOR,
+    AUXILIARY,
+    CLOSED,
+    CONJUNCTION,
+    DEICTIC,
+    DETERMINER,
+    DOUBT,
+    EDITING,
+    EVENT,
+    FEELING,
+    HEALTH,
+    JUDGEMENT,
+    LASTING,
+    MENTAL,
+    MOMENT,
+    ORDER,
+    PREPOSITION,
+    PRONOUN,
+    QUESTION,
+    SAME_IN_THE_PAST,
+    SECOND,
+    SEEM,
+    WORK,
+    Tense,
+    verb_of,
+)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What a sentence states: `score` is above zero if anything; `is_hedged` if it is no certainty.
+
+    Attributes:
+        anchors: signs that place it in somebody's world, in the clause that states most.
+    """
+
+    score: int
+    is_hedged: bool = False
+    anchors: int = 0
+
+
+NOTHING: Final = Weight(score=0)
+_ENTRY: Final = Weight(score=1, anchors=1)
+
+
+def weigh(sentence: str, *, refers_back: bool = False) -> Weight:
+    """Return what `sentence` states, by the clause that states most.
+
+    With `refers_back`, what its "it" or "that" stands for has been said just before.
+    """
+    said = list(clauses(sentence))
+    is_contrast = len(said) > 1 and any("not" in clause.words for clause in said)
+    best, bonus = NOTHING, 0
+    for number, clause in enumerate(said):
+        form = form_of(clause.words)
+        if number == 0 and form is Form.UNREAL:
+            return NOTHING
+        if form is Form.STATEMENT:
+            is_corrected = is_contrast and _tells_which(clause)
+            weight = _weight(clause, bonus + is_corrected, refers_back=refers_back and number == 0)
+            best = max(best, weight, key=lambda found: found.score)
+        elif form in {Form.ORDER, Form.QUESTION}:
+            bonus = -1  # what follows mostly explains it
+    return best if best.score or not _is_entry(sentence, said) else _ENTRY
+
+
+_KEY: Final = re.compile(r"[^\W\d_][^:,.!?\n]{0,30}: +(?=[^\s])")
+_EXACT: Final = re.compile(r"[\d@/]|\w\.\w")  # a number, an address, the name of a file
+_ENTRY_WORDS_MAX: Final = 8
+
+
+def _is_entry(sentence: str, said: Sequence[Clause]) -> bool:
+    """Tell whether a sentence is an entry such as "Editor: Helix", with a name or a number."""
+    key = _KEY.match(sentence)
+    if key is None or len(said) < 2 or not WORK.isdisjoint(said[0].words):
+        return False
+    value = [word for clause in said[1:] for word in clause.words]
+    is_plain = all(form_of(clause.words) is Form.STATEMENT for clause in said)
+    is_named = any(clause.names for clause in said[1:]) or any(map(_EXACT.search, value))
+    return is_plain and is_named and len(value) <= _ENTRY_WORDS_MAX
+
+
+def introduces_text(sentence: str) -> bool:
+    """Tell whether `sentence` asks for work on a text that follows: "proofread this mail:"."""
+    said = [clause.words for clause in clauses(sentence)]
+    if not any(form_of(words) in {Form.ORDER, Form.QUESTION} for words in said):
+        return False
+    points = sentence.rstrip().endswith(":") or any(not _TEXT.isdisjoint(words) for words in said)
+    return points and any(verb_of(word).base in EDITING for words in said for word in words)
+
+
+_TEXT: Final = frozenset("this these following below text article mail email letter".split())
+_FIGURE: Final = re.compile(r"\d")
+
+
+def _tells_which(clause: Clause) -> bool:
+    """Tell whether a clause is a half of "it is not this, it is that", with a name or a number."""
+    is_certain = bool(clause.names or _FIGURE.search(clause.words[-1]))
+    return clause.words[0] in DEICTIC and is_certain
+
+
+# What a clause weighs
+
+_TELLING: Final = frozenset({"always", "never", "rather"})  # adverbs that a score looks at
+_DEGREES: Final = frozenset({("a", "bit"), ("a", "little"), ("kind", "of"), ("sort", "of")})
+
+
+def _weight(clause: Clause, bonus: int, *, refers_back: bool) -> Weight:
+    words = _without_degrees(clause.words) or clause.words
+    if _says_nothing(words):
+        return NOTHING
+    anchors = _anchors(words) + min(clause.names, 2)
+    score = _base(words, refers_back=refers_back) + anchors + bonus - _malus(words, clause.words)
+    return Weight(max(score, 0), clause.is_hedged, anchors)
+
+
+def _without_degrees(words: Sequence[str]) -> tuple[str, ...]:
+    """Return `words` without what only says how much or how surely."""
+    triples = zip(("", *words), words, (*words[1:], ""), strict=False)
+    return tuple(
+        word
+        for before, word, after in triples
+        if not ((before, word) in _DEGREES or (word, after) in _DEGREES)
+        and (word not in ADVERB or word in _TELLING)
+    )
+
+
+_NAMES_NOTHING: Final = CLOSED - ANCHOR - JUDGEMENT
+_LIKING: Final = frozenset({"like", "love", "hate", "prefer"})
+_TAKES_AN_OBJECT: Final = MENTAL | _LIKING | {"do", "get", "want", "need"}
+
+
+def _says_nothing(words: Sequence[str]) -> bool:
+    """Tell whether no word is left that names anything, as in "I like it" or "we did that"."""
+    return len(words) < 2 or all(
+        word in _NAMES_NOTHING
+        or verb_of(word).base in _TAKES_AN_OBJECT
+        or (len(word) == 1 and not word.isdigit())
+        for word in words
+    )
+
+
+_POSSESSIVE: Final = frozenset({"my", "our", "his", "her", "their"})
+_ANCHORS_MAX: Final = 3
+
+
+def _anchors(words: Sequence[str]) -> int:
+    """Return how many words place a clause in somebody's world, at most `_ANCHORS_MAX`."""
+    found, is_work = 0, _is_work(words)
+    for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
+        if word in _POSSESSIVE:
+            found += after not in WORK
+        elif word == "for":
+            found += after in {"me", "us"}
+        elif _FIGURE.search(word):
+            found += before not in WORK and after not in WORK
+        elif word in ANCHOR:
+            found += 1
+        elif not is_work:
+            verb, tense = verb_of(word)
+            found += tense is Tense.PAST and verb in EVENT
+    return min(found, _ANCHORS_MAX)
+
+
+_WHICH: Final = frozenset("first second third last other next previous new old latest".split())
+# What many other things are called, with a word before it: a door code, a guest list.
+_OF_MANY_KINDS: Final = frozenset(
+    "code list lists page title file files text form table question questions color colour".split()
+)
+
+
+def _is_work(words: Sequence[str]) -> bool:
+    """Tell whether a clause is about work at hand, or one of several things: "the second one"."""
+    return any(
+        _is_work_noun(before, word) or (before in _WHICH and word in {"one", "ones"})
+        for before, word in pairwise(("", *words))
+    )
+
+
+def _is_work_noun(before: str, word: str) -> bool:
+    if word in _OF_MANY_KINDS and before not in CLOSED and before not in WORK and before:
+        return False
+    return word in WORK
+
+
+_DECISIVE: Final = 9  # whatever else a clause says
+_MOMENT_WEIGHTS: Final = dict.fromkeys(MOMENT, 1) | {"again": 2, "yet": 2}
+_OF_THE_MOMENT: Final = re.compile(
+    r"\b(?:about to|this (?:morning|afternoon|evening|second|minute)|wish me"
+    r"|in (?:an?|\d+|one|two|five|ten|a few) (?:sec|second|min|minute|bit|moment|hour)s?"
+    r"|for (?:hours|ages|an hour|\d+ minutes))\b"
+)
+_CERTAIN: Final = frozenset({"the", "this", "that", "these", "those", "both", "all"})
+
+
+def _malus(words: Sequence[str], spoken: Sequence[str]) -> int:
+    """Return what ties a clause to the moment, to the work at hand or to the one it is said to."""
+    malus = min(2, sum(_MOMENT_WEIGHTS.get(word, 0) for word in spoken))
+    if not DOUBT.isdisjoint(words) and "rather" not in words:
+        malus += _DECISIVE
+    if not SECOND.isdisjoint(words) and STANDING.isdisjoint(words):
+        malus += _DECISIVE
+    malus += 2 * bool(_OF_THE_MOMENT.search(" ".join(spoken)))
+    malus += "too" in spoken[:-1] or ("a", "bit") in pairwise(spoken)
+    if _is_work(words):
+        is_there = words[0] == "there"  # "there are three tests left"
+        malus += _DECISIVE if is_there else 2 if _is_subject_work(words) else 1
+    return malus
+
+
+def _is_subject_work(words: Sequence[str]) -> bool:
+    """Tell whether a clause begins with a certain thing that is worked on: "the second test"."""
+    words = words[1:] if words[0] in CONJUNCTION and len(words) > 1 else words
+    return words[0] in _CERTAIN and _is_work(words[:4])
+
+
+# What a subject and its verb are worth
+
+_BE: Final = frozenset({"am", "is", "are", "was", "were", "be", "been", "being"})
+
+
+def _base(words: Sequence[str], *, refers_back: bool) -> int:
+    """Return 1 where a subject and a verb are there and tell of what lasts; less otherwise."""
+    first = words[0]
+    if first in SECOND:
+        return -2
+    if first in {"i", "we"} or first in {"always", "never"}:
+        return _of_oneself(words[1:])
+    if first == "there" or words[:2] == ("call", "me"):
+        return 1
+    if first in DEICTIC:
+        progress = _progress(words[2]) if words[1] in _BE and len(words) > 2 else 0
+        return 1 - progress if refers_back else -1 - progress
+    if first in AUXILIARY:  # "have two kids", as people write of themselves
+        return _of_oneself(words)
+    return _of_others(words)
+
+
+_LASTS: Final = frozenset({("used", "to"), ("would", "rather"), ("had", "rather")})
+_THINGS: Final = frozenset({"it", "this", "that", "them", "these", "those", "one"})
+_BESIDE_A_VERB: Final = frozenset({"not", "always", "never"})
+_OF_THE_TALK: Final = DEICTIC | SECOND
+_KNOWN_ABOUT: Final = DEICTIC | SECOND | QUESTION | JUDGEMENT
+
+
+def _of_oneself(rest: Sequence[str]) -> int:
+    """Return what the predicate of "I" or "we" is worth."""
+    verbs = [word for word in rest if word not in _BESIDE_A_VERB]
+    if len(verbs) > 1 and verbs[0] in {"do", "did"} and verb_of(verbs[1]).base:
+        verbs = verbs[1:]
+    if not verbs:
+        return -2
+    verb, tense = verb_of(verbs[0])
+    following = verbs[1] if len(verbs) > 1 else ""
+    if (verbs[0], following) in _LASTS:
+        return 1
+    if verbs[0] in _BE:
+        is_over = verbs[0] in {"was", "were"} and following in PREPOSITION  # "was on the phone"
+        return 0 if is_over else _state(verbs[1:])
+    if verbs[0] in MODAL:
+        return _plan(verbs[0], following)
+    if following in _THINGS or (verb in MENTAL and verb != "remember"):
+        return -2
+    if verb in {"need", "want"} or (verb == "have" and following == "to"):
+        return -_is_of_work("".join(verbs[2:3]))
+    if verbs[0] == "have" and following:
+        return _experience(following)
+    if verb == "keep" and _progress(following):
+        return -1
+    if verb == "know" and (not following or following in _KNOWN_ABOUT):
+        return -2
+    if verb in _LIKING and (following in _OF_THE_TALK or _is_work(verbs[1:4])):
+        return -2
+    if tense is Tense.PAST:
+        return -(verb not in EVENT) if verb in ORDER else int(verb in LASTING)
+    return 1
+
+
+def _state(rest: Sequence[str]) -> int:
+    """Return what follows "I am" or "we are" is worth."""
+    if not rest or (rest[0] in FEELING and rest[:2] != ["afraid", "of"]):
+        return -2
+    if rest[0] in JUDGEMENT and len(rest) == 1:
+        return -2
+    if rest[:2] == ["looking", "for"] and rest[2:3] and rest[2] in {"a", "an"}:
+        return 1
+    if rest[:2] == ["going", "to"]:
+        return -_is_of_work("".join(rest[2:3]))
+    if rest[0] in {"getting", "about", "off"}:
+        return -1
+    return 1 - _progress(rest[0])
+
+
+def _progress(word: str) -> int:
+    """Return what a form in -ing takes off: most tell of the moment."""
+    verb, tense = verb_of(word)
+    if not verb:
+        return int(word.endswith("ing") and len(word) > 5)
+    if tense is not Tense.PROGRESS or verb in LASTING:
+        return 0
+    return 2 if verb in ORDER or verb in MENTAL or verb in SEEM else 1
+
+
+def _plan(modal: str, verb: str) -> int:
+    """Return what "will", "can" and the like are worth, with the verb behind."""
+    if modal == "can":
+        return 1 - _is_of_work(verb)
+    return -_is_of_work(verb) if modal == "will" else -2
+
+
+def _experience(word: str) -> int:
+    """Return what "have" and the word behind it are worth: "have two", "have been", "have seen"."""
+    if verb_of(word).tense is not Tense.PAST or word in {"got", "had"}:
+        return 1
+    return -_is_of_work(word)
+
+
+def _is_of_work(word: str) -> bool:
+    """Tell whether `word` is a verb of what is done with an assistant."""
+    verb = verb_of(word).base
+    return verb in ORDER or verb in MENTAL
+
+
+_DO: Final = frozenset({"do", "does", "did"})
+_SPEECH: Final = frozenset({"say", "tell", "ask", "answer", "reply"})
+_MENTAL_OF_OTHERS: Final = MENTAL | {"know"}
+_KNOWN_BY_OTHERS: Final = DEICTIC | QUESTION
+_HOW_IT_IS: Final = JUDGEMENT | FEELING
+
+
+def _of_others(words: Sequence[str]) -> int:
+    """Return what a clause about others or without a subject is worth."""
+    at = _verb_at(words)
+    if at is None or words[0] == "what":
+        return _fragment(words)
+    rest = [word for word in words[at + 1 :] if word != "not"]
+    if words[at] in _BE | HAVE and rest:
+        ends_so = len(rest) <= 2 and rest[-1] in _HOW_IT_IS
+        return 1 - ends_so - min(1, _progress(rest[0]))
+    verb, tense = verb_of(words[at])
+    if words[at] in _DO and rest and verb_of(rest[0]).base:
+        verb, tense = verb_of(rest.pop(0))
+    is_verdict = bool(rest) and len(rest) <= 2 and (
+        rest[-1] in JUDGEMENT or (verb in SEEM and rest[0] in JUDGEMENT)
+    )  # fmt: skip
+    if is_verdict or (verb in _MENTAL_OF_OTHERS and (not rest or rest[0] in _KNOWN_BY_OTHERS)):
+        return 0
+    if tense is Tense.PAST and words[0] in PRONOUN:
+        return int(verb in LASTING or verb in EVENT)
+    return int(not (tense is Tense.PAST and verb in _SPEECH))
+
+
+_FRAGMENT_WORDS_MIN: Final = 3
+
+
+def _fragment(words: Sequence[str]) -> int:
+    """Return what a clause without a subject or without a verb is worth."""
+    if len(words) < _FRAGMENT_WORDS_MIN and HEALTH.isdisjoint(words):
+        return -2
+    verb, tense = verb_of(words[0])
+    is_of_the_moment = {
+        Tense.PAST: verb not in EVENT and _is_of_work(words[0]),
+        Tense.PROGRESS: verb not in LASTING,
+        Tense.PRESENT: True,  # "works here": of the thing at hand
+    }
+    is_verdict = words[0] in _HOW_IT_IS or verb in SEEM or verb == "make" or words[0] == "not"
+    return -(is_verdict or (tense is not None and is_of_the_moment.get(tense, False)))
+
+
+_PLURALS: Final = frozenset("they people children everybody folks police men women".split())
+_BEFORE_A_NOUN: Final = DETERMINER | PREPOSITION
+
+
+def _verb_at(words: Sequence[str]) -> int | None:
+    """Return where the first finite verb of a clause stands, if one does.
+
+    The first word is none: it is a subject in the form of a verb, as "logs", or has no subject.
+    """
+    for at, word in enumerate(words):
+        if word in AUXILIARY:
+            return at
+        if at and _is_finite(words, at):
+            return at
+    return None
+
+
+def _is_finite(words: Sequence[str], at: int) -> bool:
+    word, before = words[at], words[at - 1]
+    verb, tense = verb_of(word)
+    if tense in {Tense.PRESENT, Tense.PAST} or word in SAME_IN_THE_PAST:
+        return before not in _BEFORE_A_NOUN
+    if tense is Tense.BASE and not (word == "like" and verb_of(before).base):
+        is_plural = before in _PLURALS or (before.endswith("s") and not before.endswith("ss"))
+        return is_plural or "and" in words[1:at]
+    # A word that is not in the list, where only a verb can stand
+    after = words[at + 1] if at + 1 < len(words) else ""
+    looks_so = not verb and word.endswith(("ed", "s")) and CLOSED.isdisjoint((word, before))
+    return looks_so and after in _BEFORE_A_NOUN
