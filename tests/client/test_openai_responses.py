@@ -190,18 +190,17 @@ def steps_of(client: OpenAI, server: OpenAIServer, asked: str, how: str) -> None
 
 @pytest.mark.parametrize("how", ["whole", "previous", "conversation"])
 def test_a_tool_loop_recalls_once_and_is_captured_once(
-    server: OpenAIServer, original: OpenAI, profile: Path, how: str
+    server: OpenAIServer, original: OpenAI, profile: Path, captures: Turns, how: str
 ) -> None:
     teach(profile, "The lamp in the hall is broken.")
     asked = f"Which lamp is broken? {FACT}"
     with wrapped(original, profile) as client:
         steps_of(client, server, asked, how)
-        assert len(memories(profile)) == 1  # nothing until the loop has ended
     responses = [one.json for one in server.received if one.path == "/v1/responses"]
     first, second = (one["instructions"] for one in responses)
     assert "hall" in first
     assert second == first  # also for the provider's cache
-    assert FACT in memories(profile)
+    assert captures == [[("user", asked), ("assistant", "The one in the hall.")]]
 
 
 def test_a_loop_that_began_elsewhere_goes_on_without_memory(
@@ -233,17 +232,17 @@ def test_a_conversation_of_the_server_is_one_window_of_capture(
 
 
 def test_without_memory_a_call_is_a_plain_one(
-    server: OpenAIServer, original: OpenAI, profile: Path
+    server: OpenAIServer, original: OpenAI, profile: Path, captures: Turns
 ) -> None:
-    teach(profile, "The staging server is in Frankfurt.")
-    asked = f"Where is the staging server? {FACT}"
+    teach(profile)
     with wrapped(original, profile) as client:
         with without_memory():
-            respond(client, asked)
-        assert request_body(server) == {"model": CHAT_MODEL, "input": asked}
-        respond(client, "Where is the staging server?")
-        assert "Frankfurt" in request_body(server)["instructions"]
-    assert FACT not in memories(profile)
+            respond(client, QUESTION)
+        assert request_body(server) == {"model": CHAT_MODEL, "input": QUESTION}
+        assert captures == []
+        respond(client, QUESTION)
+    assert FACT in request_body(server)["instructions"]
+    assert len(captures) == 1
 
 
 def test_each_agent_has_a_memory_of_its_own_also_at_the_same_time(
