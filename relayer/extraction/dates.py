@@ -20,7 +20,7 @@ FULL_DATE: Final = re.compile(
     rf"|\b(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}})\b",
     re.IGNORECASE,
 )
-_MONTHS: Final = {
+MONTHS: Final = {
     **{"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9},
     **{"oct": 10, "nov": 11, "dec": 12, "mär": 3, "mai": 5, "okt": 10, "dez": 12},
 }
@@ -57,7 +57,7 @@ def _full_date(match: re.Match[str]) -> date | None:
     iso_y, iso_m, iso_d, d1, name1, y1, name2, d2, y2, dot_d, dot_m, dot_y = match.groups()
     name = name1 or name2
     year, day = iso_y or y1 or y2 or dot_y, iso_d or d1 or d2 or dot_d
-    month = _MONTHS.get(name[:3].casefold(), 0) if name else int(iso_m or dot_m)
+    month = MONTHS.get(name[:3].casefold(), 0) if name else int(iso_m or dot_m)
     try:
         return date(int(year), month, int(day))
     except ValueError:

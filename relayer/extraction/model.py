@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from relayer.extraction.conversation import Message, heard, transcript
+from relayer.extraction.conversation import heard, transcript
 from relayer.extraction.empty_texts import says_nothing
 from relayer.extraction.facts import (
     CONFIDENCES,
@@ -33,6 +33,7 @@ from relayer.extraction.facts import (
     distinct,
 )
 from relayer.extraction.items import Item, read_choice, read_items, read_place
+from relayer.extraction.message import Message
 from relayer.extraction.support import Evidence, count_shared_terms
 from relayer.extraction.times import collect_years, cut_invented_date, read_time_ms
 from relayer.llm import LanguageModel

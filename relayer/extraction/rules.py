@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from relayer.extraction.clauses import has_statement
-from relayer.extraction.conversation import Message, heard, messages, own_words, sentences
+from relayer.extraction.conversation import heard, messages
 from relayer.extraction.dates import event_time_ms
 from relayer.extraction.english import introduces_text
 from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, Excerpt, Fact, distinct
@@ -24,6 +24,9 @@ from relayer.extraction.judge import (
     judge_user,
 )
 from relayer.extraction.language import is_foreign
+from relayer.extraction.material import own_words
+from relayer.extraction.message import Message
+from relayer.extraction.sentences import sentences
 
 _JOINED_CHARS_MAX: Final = 300
 

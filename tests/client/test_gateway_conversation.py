@@ -21,7 +21,7 @@ from memrelay.gateway.framing import cold_start, framed
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from relayer.extraction.conversation import messages as relayer_reads
-from relayer.extraction.conversation import own_words
+from relayer.extraction.material import own_words
 
 MEMWAL = GatewaySettings()
 CORE_PLUS = PROFILES["core-plus"]

@@ -8,7 +8,23 @@ from datetime import UTC, datetime
 
 from memrelay.sealed import keys as client_keys
 from relayer import redact
-from relayer.extraction import conversation, cues, dates, judge, rules
+from relayer.extraction import (
+    conversation,
+    cues,
+    dates,
+    json_chats,
+    judge,
+    labels,
+    lists,
+    mails,
+    material,
+    moments,
+    output,
+    prose,
+    rules,
+    sentences,
+    transcripts,
+)
 from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
 from relayer.sealed import keys
@@ -51,6 +67,10 @@ LABELS = (
         b"1. ",
     ),
     *(b"I prefer ", b"remember that ", b"ignore all previous instructions", b"? ", b". ", b"! "),
+    *(b'[{"role": "user", "content": "', b'"}]', b"<|im_start|>user\n", b"<|im_end|>", b"[INST]"),
+    *(b"<user>", b"</user>", b"<think>", b"</think>", b"<system-reminder>", b"<!--", b"-->"),
+    *(b"[2026-11-20 10:00] ", b"From: a@b.c\n", b"Subject: x\n", b"On 1 May Bob wrote:\n", b":\n"),
+    *(b"- ", b"  - ", b"| a | b |\n", b"|--|--|\n", b"Host: ares\n", b'Bob said: "', b'" ', b"$ "),
 )
 
 
@@ -80,6 +100,7 @@ def _conversation(data: bytes) -> None:
     """What the rules make of a conversation: everything but sealing what they found."""
     text = data.decode(errors="replace")
     conversation.transcript(conversation.heard(text))
+    transcripts.transcript_problem(text)
     rules.SentenceExtractor()._extract(Excerpt(text=text, occurred_at=NOW))
 
 
@@ -92,5 +113,11 @@ def _conversation_seeds() -> Iterator[bytes]:
 
 
 CONVERSATION = Parser(
-    (conversation, judge, cues, dates, rules), _conversation_seeds, _conversation, LABELS
+    (
+        *(conversation, judge, cues, dates, rules, labels, transcripts, json_chats, mails, moments),
+        *(material, output, sentences, lists, prose),
+    ),
+    _conversation_seeds,
+    _conversation,
+    LABELS,
 )
