@@ -181,7 +181,8 @@ class Analysis(Answer):
     """The facts of a text; none yet, and a pending episode, when the model is away.
 
     `turn_id` is that of the conversation, if it was kept; `reinforced` are memories that it says
-    once more. `other_receipts` are for changed states of memories that were there.
+    once more. `other_receipts` are for changed states of memories that were there. `problem` says
+    why nothing could be read of a text that looks like a transcript.
     """
 
     facts: tuple[Fact, ...]
@@ -193,6 +194,7 @@ class Analysis(Answer):
     redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
     receipts: tuple[str, ...] = ()
     other_receipts: tuple[str, ...] = ()
+    problem: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

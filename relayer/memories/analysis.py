@@ -22,6 +22,7 @@ from relayer.database import memories as rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
 from relayer.extraction.facts import Excerpt, Extractor, Fact
+from relayer.extraction.transcripts import transcript_problem
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
     NOTHING,
@@ -125,7 +126,9 @@ class Analysis:
                 if before is not None and not await self._waits(caller, before):
                     return before
             else:
-                return outcome(stored, kept, redacted)
+                return replace(
+                    outcome(stored, kept, redacted), problem=await _problem(conversation, facts)
+                )
         raise contended()
 
     async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
@@ -149,7 +152,7 @@ class Analysis:
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, kept=True, names=names)
         stored = await self._remember(caller, conversation, drafts, origin)
-        return outcome(stored, turn_id, {})
+        return replace(outcome(stored, turn_id, {}), problem=await _problem(conversation, facts))
 
     async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
@@ -238,7 +241,8 @@ class Analysis:
             for m in opened
             if m is not None
         ]
-        return Analyzed(facts, None, (), redacted)
+        problem = await _problem(conversation, facts)
+        return Analyzed(facts, None, (), redacted, problem=problem)
 
     async def _drafts(
         self,
@@ -351,3 +355,8 @@ class Analysis:
             if attempts < ATTEMPTS_MAX:
                 raise
         return await self._rules.extract(excerpt)
+
+
+async def _problem(conversation: Conversation, facts: Sequence[object]) -> str | None:
+    """Why a conversation without facts could not be read, if that is why it has none."""
+    return None if facts else await asyncio.to_thread(transcript_problem, conversation.text)

@@ -69,6 +69,7 @@ class Analyzed:
         kept: the turn that stays beside its facts.
         reinforced: memories that it said again, in these or nearly these words.
         others: receipts of what else came of it, as for `Remembered`.
+        problem: why nothing of it could be read, in words for whoever sent it.
     """
 
     facts: Sequence[Stored]
@@ -78,6 +79,7 @@ class Analyzed:
     kept: uuid.UUID | None = None
     reinforced: Sequence[uuid.UUID] = ()
     others: Sequence[bytes] = ()
+    problem: str | None = None
 
 
 def from_draft(draft: Draft, kept_at: datetime) -> Conversation:

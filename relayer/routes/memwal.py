@@ -256,13 +256,14 @@ async def analyze(
         {"text": item.text, "id": i, "job_id": i}
         for i, item in zip(ids, analyzed.facts, strict=True)
     ]
-    return {
+    shape = {
         "job_ids": ids if analyzed.pending is None else [str(analyzed.pending)],
         "facts": facts,
         "fact_count": len(facts),
         "status": "pending",
         "owner": account_text(caller.access.account),
     }
+    return shape if analyzed.problem is None else shape | {"problem": analyzed.problem}
 
 
 @post("/api/ask", status_code=200, opt={WEIGHT: 2})

@@ -84,6 +84,7 @@ def analyzed(done: Analyzed) -> dict[str, Any]:
         "redacted": done.redacted,
         "receipts": receipts(done.receipts),
         "other_receipts": receipts(done.others),
+        "problem": done.problem,
     }
 
 

@@ -233,3 +233,10 @@ async def test_what_a_model_is_about_to_do_is_a_second_query(home, served):
 def test_what_a_store_has_not_confirmed_is_being_erased(more, pending, dry_run, words):
     gone = ForgottenMany(matched=3, erased=2, more=more, pending=pending)
     assert erasure(gone, dry_run=dry_run) == words
+
+
+async def test_a_text_that_only_looks_like_a_transcript_is_told(served):
+    async with over_http(served) as client:
+        said, found = await done(client, "memory_analyze", text='{"city": "Ghent"}')
+    assert found["fact_count"] == 0
+    assert said.startswith("0 facts stored (done). The text is JSON without messages")

@@ -433,6 +433,15 @@ class TestForgetting:
         assert run("list", code=EXIT_FAILED) is None
 
 
+def test_a_text_that_only_looks_like_a_transcript_is_told(run: Machine) -> None:
+    assert run.lines("analyze", '[{"role": "user", "content": "I moved to Ghent."}') == [
+        "0 facts, done"
+    ]
+    assert run.err.startswith("memrelay: The text is JSON without messages, or only nearly JSON.")
+    run.lines("analyze", "ok, thanks")
+    assert run.err == ""
+
+
 class TestDifferences:
     @pytest.mark.parametrize(
         ("older", "newer", "shown"),

@@ -330,6 +330,8 @@ def analyze(shell: Shell) -> None:
     lines = [f"{fact.id}  {one_entry(fact.text)}" for fact in found.facts]
     shell.show(found.to_json(), [*lines, f"{counted(found.fact_count, 'fact')}, {found.status}"])
     tell_redacted(found.redacted)
+    if found.problem:
+        warn(one_entry(found.problem))
 
 
 def ask(shell: Shell) -> None:

@@ -219,7 +219,8 @@ class _Tools:
             withheld=told.withheld,
             omitted=told.omitted,
         )
-        return answered(f"{head}\n{told.text}".strip(), answer)
+        problem = f" {plain(found.problem)}" if found.problem else ""
+        return answered(f"{head}{problem}\n{told.text}".strip(), answer)
 
     async def memory_get(
         self, memory_id: MemoryId, namespace: Space = None
