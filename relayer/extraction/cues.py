@@ -62,6 +62,7 @@ def _cue(name: str, kind: str, weight: int, lines: str, *, vital: bool = False) 
 CUES: Final = (
     _cue("remember", "fact", 4, r"""
         remember(?: ?:| that| this| to| my| our| the| we| I)|(?:don't|do not) forget
+        remember (?:them|these|those|it|all of (?:them|it))(?= ?:)
         keep in mind|note that|for the record|make a note|important(?= ?:)
         merke? dir|vergiss nicht|denke? daran|zur erinnerung|wichtig(?= ?:)
         """, vital=True),

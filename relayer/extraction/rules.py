@@ -7,7 +7,7 @@ It does not own telling messages and sentences apart (`conversation.py`), what i
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from relayer.extraction.clauses import has_statement
@@ -24,9 +24,10 @@ from relayer.extraction.judge import (
     judge_user,
 )
 from relayer.extraction.language import is_foreign
+from relayer.extraction.lists import Statement
 from relayer.extraction.material import own_words
 from relayer.extraction.message import Message
-from relayer.extraction.sentences import sentences
+from relayer.extraction.sentences import statements
 
 _JOINED_CHARS_MAX: Final = 300
 
@@ -54,14 +55,15 @@ class SentenceExtractor:
 
     def _extract(self, excerpt: Excerpt) -> list[Fact]:
         alone = len(messages(excerpt.text)) == 1
-        scored = [pair for said in heard(excerpt.text) for pair in _judged(said, alone=alone)]
+        scored = [
+            pair
+            for said in heard(excerpt.text)
+            for pair in _judged(said, excerpt.occurred_at, alone=alone)
+        ]
         scores = {fact.text: score for score, fact in reversed(scored)}
         facts = distinct(fact for _, fact in scored)
         order = sorted(range(len(facts)), key=lambda n: -scores[facts[n].text])
-        return [
-            replace(facts[n], event_time_ms=event_time_ms(facts[n].text, excerpt.occurred_at))
-            for n in sorted(order[:FACTS_MAX])
-        ]
+        return [facts[n] for n in sorted(order[:FACTS_MAX])]
 
 
 _REFERS_BACK: Final = re.compile(
@@ -72,36 +74,58 @@ _REFERS_BACK: Final = re.compile(
 _IMPORTANCE_SCORE: Final = {"vital": 100, "standard": 0, "trivial": 0}
 
 
-def _judged(message: Message, *, alone: bool) -> list[tuple[int, Fact]]:
+def _judged(
+    message: Message, occurred_at: datetime | None, *, alone: bool
+) -> list[tuple[int, Fact]]:
     """Return (score, fact) for each sentence of `message` worth keeping, in order."""
     prefix = f"{message.speaker}: " if message.speaker else ""
     room = FACT_CHARS_MAX - len(prefix)
-    said = [s for s in sentences(own_words(message.text)) if len(s) <= room]
+    found = [s for s in statements(own_words(message.text)) if len(s.text) <= room]
+    said = [statement.text for statement in found]
     if message.role == "user":
-        verdicts = _of_user(said)
+        verdicts = _of_user(found)
     else:
-        verdicts = [judge(s, by_assistant=message.role == "assistant") for s in said]
+        by_assistant = message.role == "assistant"
+        verdicts = [
+            judge(s.text, by_assistant=by_assistant)
+            or (judge(_in_full(s), by_assistant=by_assistant) if s.lead else None)
+            for s in found
+        ]
         if message.role == "unknown" and not any(verdicts):
             verdicts = [_of_somebody(s, alone=alone) for s in said]
     return [
         (
             verdict.score + _IMPORTANCE_SCORE[verdict.importance],
-            Fact(prefix + text, verdict.kind, verdict.importance, verdict.confidence),
+            Fact(
+                prefix + text,
+                verdict.kind,
+                verdict.importance,
+                verdict.confidence,
+                event_time_ms(text, message.said_at or occurred_at),
+            ),
         )
         for text, verdict in _joined(said, verdicts, room)
     ]
 
 
-def _of_user(said: Sequence[str]) -> list[Verdict | None]:
+def _in_full(statement: Statement) -> str:
+    """Return a statement as a sentence: a heading such as "My servers:" states what they are."""
+    return f"{statement.lead.rstrip(':：')} is{statement.text.removeprefix(statement.lead)}"
+
+
+def _of_user(said: Sequence[Statement]) -> list[Verdict | None]:
     """Return a verdict on each sentence of a user.
 
     A text that was pasted in, to be worked on or by its length, is none of their statements: only
     cues count in it.
     """
     verdicts, is_pasted = list[Verdict | None](), False
-    for sentence in said:
+    for statement in said:
+        sentence = statement.text
         refers_back = bool(verdicts and verdicts[-1]) and bool(_REFERS_BACK.match(sentence))
         verdict = judge_user(sentence, refers_back=refers_back)
+        if verdict is None and statement.lead:
+            verdict = judge_user(_in_full(statement))
         is_pasted = is_pasted or introduces_text(sentence)
         verdicts.append(None if is_pasted and _is_plain(verdict) else verdict)
     is_long = sum(map(_is_plain, verdicts)) > FACTS_MAX

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from relayer.extraction.conversation import heard, messages, transcript
+from relayer.extraction.facts import Excerpt
 from relayer.extraction.message import Message
-from tests.extraction.ruled import texts
+from tests.extraction.ruled import SUNDAY, day_ms, rules, texts
 
 
 @pytest.mark.parametrize(
@@ -190,3 +191,9 @@ def test_a_model_is_shown_when_a_message_was_said() -> None:
     assert transcript(heard(text)) == (
         "1. [2026-11-20 10:00] user: I moved.\n\n2. [2026-11-20 09:01] Kit (assistant): a"
     )
+
+
+async def test_a_message_is_dated_by_its_own_time() -> None:
+    text = "[2026-11-20 10:00] user: The deadline is tomorrow.\n[2026-11-20 10:01] assistant: ok"
+    (fact,) = await rules.extract(Excerpt(text, SUNDAY))
+    assert fact.event_time_ms == day_ms(2026, 11, 21)

@@ -165,9 +165,15 @@ def test_marks_that_quote_nobody_join_nothing(said: str) -> None:
          ["Remember the host: Host: ares.example.org; Port: 2222; User: deploy"]),
         ("Remember my servers:\n| Host | IP |\n|---|---|\n| ares | 10.0.0.5 |",
          ["Remember my servers: Host: ares; IP: 10.0.0.5"]),
+        ("My servers, remember them:\n| Host | IP |\n|---|---|\n| ares | 10.0.0.5 |",
+         ["My servers, remember them: Host: ares; IP: 10.0.0.5"]),
         ("My appointments, remember them:", []),
     ],
 )  # fmt: skip
 async def test_lists_become_facts(text: str, expected: list[str]) -> None:
     for label in ("user: ", "User: ", "1. user: "):
         assert await texts(label + text) == expected
+
+
+async def test_a_heading_without_a_verb_says_what_its_items_are() -> None:
+    assert await texts("user: My servers:\n- ares\n- zeus") == ["My servers: ares; zeus"]
