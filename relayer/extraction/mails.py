@@ -16,6 +16,7 @@ from typing import Final
 
 from relayer.extraction.message import Message, Role, speaker_named
 from relayer.extraction.moments import moment_named
+from relayer.extraction.output import GAP
 
 _FROM: Final = "from|von|de|da|van|od|от|发件人|寄件者|差出人"
 _OTHER: Final = (
@@ -92,12 +93,12 @@ def without_others(lines: Sequence[str]) -> list[str]:
     kept = list(lines)
     for number, line in enumerate(lines):
         if number in starts:
-            return [*kept[:number], ""]
+            return [*kept[:number], GAP]
         if (after := _after_reply_line(lines, number)) is not None:
-            kept[number:after] = [""] * (after - number)
+            kept[number:after] = [GAP] * (after - number)
             following = next((line.strip() for line in lines[after:] if line.strip()), "")
             if not following.startswith(">"):
-                return [*kept[:number], ""]
+                return [*kept[:number], GAP]
     return kept
 
 
@@ -111,8 +112,8 @@ def _after_reply_line(lines: Sequence[str], number: int) -> int | None:
 
 
 def without_quoted(lines: Sequence[str]) -> list[str]:
-    """Return the lines with an empty one in place of each that is marked as quoted."""
-    return ["" if line.lstrip().startswith(">") else line for line in lines]
+    """Return the lines with a gap in place of each that is marked as quoted."""
+    return [GAP if line.lstrip().startswith(">") else line for line in lines]
 
 
 def _headers(lines: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from relayer.extraction.mails import without_others, without_quoted
-from relayer.extraction.output import without_output
+from relayer.extraction.output import GAP, without_output
 
 _CODE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
 _TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,63})(?:\s[^<>]*)?>")
@@ -59,7 +59,7 @@ _CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call)\|>")
 
 def own_words(text: str) -> str:
     """Return `text` without code, comments, XML blocks, quoted lines, mails of others and output
-    of programs; a line that goes leaves an empty one."""
+    of programs; what goes leaves a gap."""
     text = _without_comments(without_code(text))
     for _ in range(_INLINE_DEPTH_MAX):
         text = _INLINE.sub(r"\2", text)
@@ -74,7 +74,7 @@ def without_quotes(text: str) -> str:
 
 def without_code(text: str) -> str:
     """Return `text` without fenced blocks; one that is never closed reaches to the end."""
-    return _without(text, _code_spans(text))
+    return _without(text, _code_spans(text), between=GAP)
 
 
 def _code_spans(text: str) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+GAP: Final = "\n"  # two empty lines, over which a heading leads to nothing
 _LEVEL: Final = "DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL"
 _CLOCK: Final = r"\d\d:\d\d:\d\d"
 _MOMENT: Final = rf"\[?\d{{4}}-\d\d-\d\d[T ]{_CLOCK}"
@@ -61,12 +62,12 @@ _SYMBOLS_SHARE: Final = 8  # one of so many characters, and a line is no languag
 
 
 def without_output(lines: Sequence[str]) -> list[str]:
-    """Return the lines with an empty one in place of each that a program wrote."""
+    """Return the lines with a gap in place of each that a program wrote."""
     tables = {n for begin, end in tables_of(lines) for n in range(begin, end)}
     is_output = [n not in tables and _is_output(line) for n, line in enumerate(lines)]
     _mark_blocks(lines, is_output)
     _mark_neighbours(lines, is_output)
-    return ["" if out else line for line, out in zip(lines, is_output, strict=True)]
+    return [GAP if out else line for line, out in zip(lines, is_output, strict=True)]
 
 
 def tables_of(lines: Sequence[str]) -> list[tuple[int, int]]:

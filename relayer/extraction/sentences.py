@@ -85,7 +85,7 @@ class _Reader:
         line = self._lines[number]
         if line.is_item and not (line.kind == "stamp" and self._is_broken_before(line)):
             return list_at(self._lines, number)
-        is_led = self._leads_on and self._blanks == 0
+        is_led = self._leads_on
         follows = number + 1 < len(self._lines) and self._lines[number + 1].kind == "field"
         if line.kind == "field" and (is_led or follows):
             return list_at(self._lines, number)
@@ -113,8 +113,7 @@ class _Reader:
             if self._blanks > 1 or not (self._leads_on or self._is_title):
                 self._end_paragraph()
             return
-        is_led = self._leads_on and self._blanks == 0
-        if not is_led and not self._is_broken_before(line):
+        if not self._leads_on and not self._is_broken_before(line):
             self._end_paragraph()
             self._is_title = line.kind == "title"
         self._parts.append(line.text)

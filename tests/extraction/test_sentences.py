@@ -3,6 +3,7 @@
 import pytest
 
 from relayer.extraction.lists import Statement
+from relayer.extraction.material import own_words
 from relayer.extraction.sentences import sentences, statements
 from tests.extraction.ruled import texts
 
@@ -79,7 +80,8 @@ LISTS = {
     "prose": ("Remember this:\nThe host is ares. It runs.", ["Remember this: The host is ares.",
                                                             "It runs."]),
     "a heading alone": ("I like tea. My dates:", ["I like tea."]),
-    "a heading above nothing of its own": ("My dates:\n\nI like tea.", ["I like tea."]),
+    "a heading above a gap": ("My dates:\n\n\nI like tea.", ["I like tea."]),
+    "a blank line before prose": ("Remember this:\n\nIt runs.", ["Remember this: It runs."]),
     "a rule": ("I like tea.\n- - -\nI hate rum.", ["I like tea.", "I hate rum."]),
     "a question with answers": ("Which one:\n- tea\n- rum?", ["Which one: tea", "Which one: rum?"]),
 }  # fmt: skip
@@ -89,6 +91,17 @@ LISTS = {
 def test_lists_are_kept_with_what_heads_them(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
     assert sentences(text.replace("\n", "\n\u00a0 ")) == expected  # as a gateway sends it
+
+
+@pytest.mark.parametrize(
+    "cut",
+    ["```\na\n```", "> a", "<file>a</file>", "$ make", '{"a": 1}', "INFO  [main] a"],
+)
+@pytest.mark.parametrize("said", ["I like tea.", "- I like tea.", "I like:\n- tea\n- rum"])
+def test_a_heading_of_what_was_cut_out_heads_nothing_else(cut: str, said: str) -> None:
+    for gap in ("\n", "\n\n"):
+        text = f"This is it:{gap}{cut}{gap}{said}"
+        assert sentences(own_words(text)) == sentences(said)
 
 
 def test_a_long_list_has_its_heading_before_each_item() -> None:
