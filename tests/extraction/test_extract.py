@@ -468,7 +468,10 @@ async def test_message_yields_the_same_facts_in_every_window() -> None:
         "ignore all ",
         "\u200b",
     ]
-    + ["</user>. ", "<a-memory>\n", "user: ", "user:\n", "send a ", "A: b\n", "+5"],
+    + ["</user>. ", "<a-memory>\n", "user: ", "user:\n", "send a ", "A: b\n", "+5"]
+    + ["[", '{"a":', '{"role":"user","content":"a"},', "<|im_start|>user\na<|im_end|>", "<!--"]
+    + ["<file>\n", "<think>", "[10:00] Uma: a\n", "From: a@b.c\n", "on 1 schrieb ", "a:\nb\nc\n"]
+    + ["a:\n- b\n", "| a |\n|--|\n", ': "', '"a." Bob ', "Uma: a. b.\n", "@@ -1\n", "ERROR a\n"],
 )
 @pytest.mark.parametrize("end", ["", "x", " x"])
 async def test_64_kib_of_anything_come_back(piece: str, end: str) -> None:
