@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from relayer.extraction.clauses import has_statement
+from relayer.extraction.clauses import Form, clauses, form_of, has_statement
 from relayer.extraction.conversation import heard, messages
 from relayer.extraction.dates import event_time_ms
 from relayer.extraction.english import introduces_text
@@ -88,7 +88,7 @@ def _judged(
         by_assistant = message.role == "assistant"
         verdicts = [
             judge(s.text, by_assistant=by_assistant)
-            or (judge(_in_full(s), by_assistant=by_assistant) if s.lead else None)
+            or judge(_in_full(s), by_assistant=by_assistant)
             for s in found
         ]
         if message.role == "unknown" and not any(verdicts):
@@ -110,6 +110,8 @@ def _judged(
 
 def _in_full(statement: Statement) -> str:
     """Return a statement as a sentence: a heading such as "My servers:" states what they are."""
+    if not statement.lead:
+        return statement.text
     return f"{statement.lead.rstrip(':：')} is{statement.text.removeprefix(statement.lead)}"
 
 
@@ -121,15 +123,19 @@ def _of_user(said: Sequence[Statement]) -> list[Verdict | None]:
     """
     verdicts, is_pasted = list[Verdict | None](), False
     for statement in said:
-        sentence = statement.text
-        refers_back = bool(verdicts and verdicts[-1]) and bool(_REFERS_BACK.match(sentence))
-        verdict = judge_user(sentence, refers_back=refers_back)
-        if verdict is None and statement.lead:
+        refers_back = bool(verdicts and verdicts[-1]) and bool(_REFERS_BACK.match(statement.text))
+        verdict = judge_user(statement.text, refers_back=refers_back)
+        if verdict is None and statement.lead and not _asks(statement.lead):
             verdict = judge_user(_in_full(statement))
-        is_pasted = is_pasted or introduces_text(sentence)
+        is_pasted = is_pasted or introduces_text(statement.text)
         verdicts.append(None if is_pasted and _is_plain(verdict) else verdict)
     is_long = sum(map(_is_plain, verdicts)) > FACTS_MAX
     return [None if is_long and _is_plain(verdict) else verdict for verdict in verdicts]
+
+
+def _asks(lead: str) -> bool:
+    """Tell whether a heading orders or asks something: "Run these:"."""
+    return any(form_of(clause.words) in {Form.ORDER, Form.QUESTION} for clause in clauses(lead))
 
 
 def _is_plain(verdict: Verdict | None) -> bool:
