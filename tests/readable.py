@@ -21,6 +21,8 @@ READABLE: Final = {
     "memories.review": "review",
     "vectors.model": "embedding model",
     "episodes.state": "states of turns",
+    "episodes.extractor": "who found a turn's facts",
+    "episodes.failure": "why the model did not",
     "links.relation": "relation",
     "consolidations.state": "consolidation",
     "consolidation_actions.action": "consolidation",

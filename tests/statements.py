@@ -91,6 +91,7 @@ OVER_ALL = {
     "blobs._ACCOUNTS",
     "rebuild._KNOWN",
     "rebuild._INCOMPLETE",
+    "watch._FAILURES",
     "watch._WAITING",
 }
 

@@ -16,7 +16,8 @@ from relayer.settings import Limits
 
 ACCOUNT_COLUMNS: Final = """
 a.account_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
-a.storage_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes
+a.storage_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes, a.turns_with_facts,
+a.turns_without_facts
 """
 
 _INSERT_ACCOUNT: Final = """
@@ -34,6 +35,12 @@ WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 
 _ACCOUNT: Final = f"SELECT {ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
+# Under the account's lock, in the transaction that stores what the turn gave.
+_COUNT_TURN: Final = """
+UPDATE accounts
+SET turns_with_facts = turns_with_facts + $2, turns_without_facts = turns_without_facts + 1 - $2
+WHERE account_id = $1
+"""
 _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
 FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
@@ -147,6 +154,11 @@ async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> li
 async def update_settings(connection: Connection, *, account: AccountId, settings: str) -> None:
     """Store what an account has chosen, as JSON, under its lock."""
     await connection.execute(_UPDATE_SETTINGS, account, settings)
+
+
+async def count_turn(connection: Connection, *, account: AccountId, has_facts: bool) -> None:
+    """Count a turn that was analyzed, under the account's lock."""
+    await connection.execute(_COUNT_TURN, account, int(has_facts))
 
 
 async def list_accounts(database: Database) -> list[Row]:

@@ -4,14 +4,16 @@ Not here: storing and erasing them, which go with memories (`memories.write`, `m
 """
 
 import uuid
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
 Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
+LATELY: Final = timedelta(days=1)  # how far back a failure of the model is of interest
 
 
 def is_too_old(now: str) -> str:
@@ -48,14 +50,29 @@ WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY
 """
 _EPISODE: Final = f"""
 SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
-       e.created_at
+       e.created_at, e.extractor, e.failure
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = $2 AND NOT {is_over("$3")}
 """
-_COUNT_ATTEMPT: Final = """
-UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id = $2
+# Why the language model did not find a turn's facts; an attempt is an answer that was of no use.
+# A model that stays away is asked for each turn once a minute, and there is nothing new to write.
+_NOTE_FAILURE: Final = """
+UPDATE episodes SET failure = $3, attempts = attempts + $4
+WHERE account_id = $1 AND episode_id = $2 AND (failure IS DISTINCT FROM $3 OR $4 > 0)
 RETURNING attempts
+"""
+_NOTE_EXTRACTOR: Final = """
+UPDATE episodes SET extractor = $3 WHERE account_id = $1 AND episode_id = $2
+"""
+# What waits, and where the model failed since then, by cause; the first condition is the index's.
+_FAILURES: Final = """
+SELECT state = 'pending' AS waits, failure, count(*) AS number, max(created_at) AS last_at
+FROM episodes
+WHERE account_id = $1 AND (state = 'pending' OR failure IS NOT NULL)
+  AND (state = 'pending' OR created_at > $3)
+  AND ($2::int[] IS NULL OR namespace_id = ANY ($2))
+GROUP BY state = 'pending', failure
 """
 _FAIL_EPISODE: Final = """
 UPDATE episodes SET state = 'failed', fingerprint = NULL
@@ -169,10 +186,60 @@ async def finish_episode(
     await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
 
 
-async def count_attempt(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> int:
-    """How often an episode's extraction came to nothing, this time included."""
-    row = await database.fetchrow(_COUNT_ATTEMPT, account, episode_id)
+async def note_failure(
+    source: Database | Connection,
+    *,
+    account: AccountId,
+    episode_id: uuid.UUID,
+    cause: str,
+    is_attempt: bool = False,
+) -> int:
+    """Note why the model did not find an episode's facts.
+
+    With `is_attempt`, since its answer was of no use; returns how often that was so by now.
+    """
+    row = await source.fetchrow(_NOTE_FAILURE, account, episode_id, cause, int(is_attempt))
     return 0 if row is None else int(row["attempts"])
+
+
+async def note_extractor(
+    connection: Connection, *, account: AccountId, episode_id: uuid.UUID, extractor: str
+) -> None:
+    """Note which extractor found an episode's facts, in the transaction that stores them."""
+    await connection.execute(_NOTE_EXTRACTOR, account, episode_id, extractor)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How many turns wait for their facts, and at how many the language model failed of late.
+
+    `cause` is why it failed at the newest of these; None where it did not.
+    """
+
+    waiting: int = 0
+    failed: int = 0
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> "Failures":
+        """Sum up rows of (waits, failure, number, last_at)."""
+        found = list(rows)
+        failed = [row for row in found if row["failure"] is not None]
+        newest = max(failed, key=lambda row: row["last_at"], default=None)
+        return cls(
+            waiting=sum(row["number"] for row in found if row["waits"]),
+            failed=sum(row["number"] for row in failed),
+            cause=None if newest is None else newest["failure"],
+        )
+
+
+async def failures(
+    database: Database, *, account: AccountId, namespace_ids: Sequence[int] | None, now: datetime
+) -> Failures:
+    """What waits in these namespaces of an account, and where the model failed in the last day;
+    None stands for all namespaces."""
+    rows = await database.fetch(_FAILURES, account, namespace_ids, now - LATELY)
+    return Failures.of(rows)
 
 
 async def fail_episode(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> None:

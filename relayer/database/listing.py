@@ -93,7 +93,8 @@ GROUP BY namespace_id
 _TURNS: Final = f"""
 SELECT ns.name AS namespace, e.* FROM namespaces ns
 CROSS JOIN LATERAL (
-    SELECT e.episode_id, e.namespace_id, e.epoch, e.writer, e.blob_id, e.state, e.created_at
+    SELECT e.episode_id, e.namespace_id, e.epoch, e.writer, e.blob_id, e.state, e.created_at,
+           e.extractor, e.failure
     FROM episodes e
     WHERE e.account_id = $1 AND e.namespace_id = ns.namespace_id AND e.state IN ('kept', 'pending')
       AND (e.created_at, e.episode_id) < ($3, $4) AND NOT {is_over("$6")}

@@ -165,13 +165,14 @@ RETURNING m.namespace_id, m.seq
 _STATES: Final = f"""
 SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
        CASE WHEN m.embedding_model = 'lost' THEN 'failed'
-            WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
+            WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state,
+       NULL::text AS extractor
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
   AND {unexpired("$4")}
 UNION ALL
-SELECT e.episode_id, ns.name, e.blob_id, e.state
+SELECT e.episode_id, ns.name, e.blob_id, e.state, e.extractor
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
@@ -422,8 +423,8 @@ async def states(
     embeds: bool,
     now: datetime,
 ) -> dict[uuid.UUID, Row]:
-    """Id → (namespace, blob_id, state) of living memories and of episodes; `embeds`: vectors are
-    awaited."""
+    """Id → (namespace, blob_id, state, extractor) of living memories and of episodes, where the
+    last is theirs alone; `embeds`: vectors are awaited."""
     return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds, now)}
 
 

@@ -7,10 +7,12 @@ Not here: what is made of it (`relayer.monitoring.readiness`, `relayer.monitorin
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
 import asyncpg
 
+from relayer.database.episodes import LATELY, Failures
 from relayer.database.pool import Database, Row
 from relayer.errors import Unavailable
 
@@ -29,6 +31,13 @@ FROM pgqueuer GROUP BY entrypoint, status
 _WAITING: Final = """
 SELECT (SELECT count(*) FROM blob_outbox WHERE due_at <= now()) AS deletions,
        (SELECT count(*) FROM webhook_events) AS webhook_events
+"""
+# What `episodes.failures` tells of one account, of all of them.
+_FAILURES: Final = """
+SELECT state = 'pending' AS waits, failure, count(*) AS number, max(created_at) AS last_at
+FROM episodes
+WHERE (state = 'pending' OR failure IS NOT NULL) AND (state = 'pending' OR created_at > $1)
+GROUP BY state = 'pending', failure
 """
 
 
@@ -61,3 +70,9 @@ async def waiting(database: Database) -> dict[str, int]:
         row = await database.fetchrow(_WAITING)
     assert row is not None
     return dict(row)
+
+
+async def failures(database: Database, now: datetime) -> Failures:
+    """What waits in all accounts, and where the language model failed in the last day."""
+    with _looked_at():
+        return Failures.of(await database.fetch(_FAILURES, now - LATELY))

@@ -20,6 +20,9 @@ KINDS: Final = ("fact", "preference", "decision", "event", "procedural")
 IMPORTANCES: Final = ("vital", "standard", "trivial")
 CONFIDENCES: Final = ("high", "medium", "low")
 
+MODEL: Final = "model"
+RULES: Final = "rules"
+
 FACTS_MAX: Final = 20
 KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 FACT_CHARS_MAX: Final = 1000  # longer is a copy of the conversation, not a fact taken from it
@@ -55,6 +58,11 @@ class Fact:
 
 class Extractor(Protocol):
     """Something that finds facts in an excerpt: `LlmExtractor` or `SentenceExtractor`."""
+
+    @property
+    def name(self) -> str:
+        """What an answer calls it: `MODEL` or `RULES`."""
+        ...
 
     async def extract(self, excerpt: Excerpt) -> list[Fact]:
         """Return the facts of `excerpt` in its order, also those that are known already."""

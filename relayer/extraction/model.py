@@ -28,6 +28,7 @@ from relayer.extraction.facts import (
     IMPORTANCES,
     KINDS,
     KNOWN_CHARS_MAX,
+    MODEL,
     Excerpt,
     Fact,
     distinct,
@@ -47,6 +48,8 @@ _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fa
 
 class LlmExtractor:
     """Asks a language model once for all facts of an excerpt; `patient` where no request waits."""
+
+    name: Final = MODEL
 
     def __init__(self, *, model: LanguageModel, patient: bool = False) -> None:
         self._model = model

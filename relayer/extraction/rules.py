@@ -14,7 +14,7 @@ from relayer.extraction.clauses import Form, clauses, form_of, has_statement
 from relayer.extraction.conversation import heard, messages
 from relayer.extraction.dates import event_time_ms
 from relayer.extraction.english import introduces_text
-from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, Excerpt, Fact, distinct
+from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, RULES, Excerpt, Fact, distinct
 from relayer.extraction.judge import (
     STATED,
     Verdict,
@@ -48,6 +48,8 @@ class SentenceExtractor:
        message stands before each of its facts.
     5. The best `FACTS_MAX`, in their order.
     """
+
+    name: Final = RULES
 
     async def extract(self, excerpt: Excerpt) -> list[Fact]:
         """Return the facts of `excerpt`, at most `FACTS_MAX`."""

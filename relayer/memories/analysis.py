@@ -11,15 +11,18 @@ Not here: how facts are found (`extraction`), what is known already (`known.py`)
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
+from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
-from relayer.database.pool import Database, UniqueViolation
+from relayer.database.pool import Connection, Database, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
 from relayer.extraction.facts import Excerpt, Extractor, Fact
 from relayer.extraction.transcripts import transcript_problem
@@ -27,9 +30,12 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
     NOTHING,
     ROUTE,
+    RULES_AFTER,
     WHOLE,
     Analyzed,
     Conversation,
+    Extracted,
+    cause_of,
     drafts_of,
     excerpt_of,
     from_draft,
@@ -49,14 +55,18 @@ from relayer.memories.writes import RACES_MAX, Origin, Overtaken, contended
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.settings import Limits
+from relayer.telemetry.instruments import count_turn, count_waiting_turn
 from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
+
+_log = logging.getLogger(__name__)
 
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
 # Useless answers to a turn that waits, or none, before the rules take over. The request had one,
 # too, and at temperature 0 more of them would be alike.
 ATTEMPTS_MAX: Final = 1
+SLOW: Final = "slow"  # why a turn waits about which the model was not asked
 FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
 
 
@@ -94,6 +104,11 @@ class Analysis:
         self._clock = clock
         self._thinking_s = THINKING_SHARE * request_timeout_s
 
+    @property
+    def extractor(self) -> str:
+        """The name of who finds facts here, as long as it does not fail."""
+        return self._extractor.name
+
     async def analyze(self, caller: Caller, conversation: Conversation) -> Analyzed:
         """Store the facts of a conversation, or the conversation itself until they can be found.
 
@@ -109,14 +124,14 @@ class Analysis:
         if (before := await self._answered(caller, conversation, redacted)) is not None:
             return before
         if self._model is not None and self._model.is_slow(self._thinking_s):
-            return await self._keep(caller, conversation, redacted)
+            return await self._keep(caller, conversation, redacted, SLOW)
         related = await self._known.related(caller, conversation)
         excerpt = await self._excerpt(caller, conversation, related)
         try:
             async with asyncio.timeout_at(until_s):
                 facts = await self._extractor.extract(excerpt)
-        except (Unavailable, TimeoutError):
-            return await self._keep(caller, conversation, redacted)
+        except (Unavailable, TimeoutError) as error:
+            return await self._keep(caller, conversation, redacted, cause_of(error))
         drafts = await self._drafts(caller, conversation, facts, related)
         for _ in range(RACES_MAX):
             try:
@@ -126,9 +141,8 @@ class Analysis:
                 if before is not None and not await self._waits(caller, before):
                     return before
             else:
-                return replace(
-                    outcome(stored, kept, redacted), problem=await _problem(conversation, facts)
-                )
+                answer = outcome(stored, kept, redacted, self._extractor.name)
+                return replace(answer, problem=await _problem(conversation, facts))
         raise contended()
 
     async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
@@ -151,8 +165,12 @@ class Analysis:
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, kept=True, names=names)
-        stored = await self._remember(caller, conversation, drafts, origin)
-        return replace(outcome(stored, turn_id, {}), problem=await _problem(conversation, facts))
+        extractor = self._extractor.name
+        stored = await self._remember(
+            caller, conversation, drafts, origin, extractor, is_counted=False
+        )
+        answer = outcome(stored, turn_id, {}, extractor)
+        return replace(answer, problem=await _problem(conversation, facts))
 
     async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
@@ -167,7 +185,9 @@ class Analysis:
         for _ in range(RACES_MAX):
             origin = await self._origin(caller, conversation)
             try:
-                stored = await self._remember(caller, conversation, drafts, origin)
+                stored = await self._remember(
+                    caller, conversation, drafts, origin, self._extractor.name
+                )
             except Overtaken:
                 continue
             return stored, origin.id if origin is not None and origin.kept else None
@@ -221,7 +241,10 @@ class Analysis:
             now=self._clock(),
         )
         if turn is not None:
-            return Analyzed((), ids[0], (), redacted)
+            waits = turn["state"] == rows.PENDING
+            failure = turn["failure"] if waits else None
+            by = turn["extractor"]
+            return Analyzed((), ids[0], (), redacted, extractor=by, failure=failure)
         living = await rows.find_memories(
             self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
         )
@@ -262,8 +285,22 @@ class Analysis:
         conversation: Conversation,
         drafts: Sequence[Draft],
         origin: Origin | None,
+        extractor: str,
+        *,
+        is_counted: bool = True,
     ) -> Remembered:
-        return await self._intake.write(
+        """Store what an extractor found; `is_counted` says that the turn had none found before."""
+        account = caller.access.account
+
+        async def beside(connection: Connection) -> None:
+            if is_counted:
+                await account_rows.count_turn(connection, account=account, has_facts=bool(drafts))
+            if origin is not None:
+                await episode_rows.note_extractor(
+                    connection, account=account, episode_id=origin.id, extractor=extractor
+                )
+
+        stored = await self._intake.write(
             caller.access,
             caller.keys,
             drafts,
@@ -274,12 +311,16 @@ class Analysis:
             # The request that let it wait has left one.
             marks=[] if origin and origin.waiting else marks_of(caller, conversation, NOTHING),
             within=[conversation.namespace],
+            beside=beside,
         )
+        is_new = any(not item.duplicate for item in stored.items)
+        count_turn("facts" if is_new else "known" if drafts else "nothing", extractor)
+        return stored
 
     async def _keep(
-        self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
+        self, caller: Caller, conversation: Conversation, redacted: dict[str, int], cause: str
     ) -> Analyzed:
-        """Seal the conversation as a turn that waits; equal ones that wait are one.
+        """Seal the conversation as a turn that waits, since the model failed; equal ones are one.
 
         One that is kept has its facts: what is said once more may have others.
         """
@@ -294,17 +335,32 @@ class Analysis:
             else:
                 new, entry = await self._turns.seal(caller, conversation, rows.PENDING)
                 episodes, turn, number = [new], new.episode_id, entry.namespace_id
+            waits = Analyzed((), turn, (), redacted, failure=cause)
             marks = marks_of(caller, conversation, turn)
             if not episodes and not marks:
-                return Analyzed((), turn, (), redacted)
+                return waits
             names = {number: conversation.namespace}
+            note = partial(
+                episode_rows.note_failure,
+                account=caller.access.account,
+                episode_id=turn,
+                cause=cause,
+            )
             try:
                 done = await self._writer.store(
-                    caller.access, [], op="analyze", names=names, marks=marks, episodes=episodes
+                    caller.access,
+                    [],
+                    op="analyze",
+                    names=names,
+                    marks=marks,
+                    episodes=episodes,
+                    beside=note,
                 )
             except (Overtaken, UniqueViolation):
                 continue
-            return Analyzed((), turn, done.receipts, redacted)
+            if episodes:
+                count_waiting_turn()
+            return replace(waits, receipts=done.receipts)
         raise contended()
 
     async def extract_turn(self, account: AccountId, keys: Keys, turn_id: uuid.UUID) -> None:
@@ -334,27 +390,36 @@ class Analysis:
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._known.newest(caller, conversation.namespace)
         excerpt = await excerpt_of(caller, conversation, related)
-        facts = await self._patient_facts(account, turn_id, excerpt)
-        drafts = await self._drafts(caller, conversation, facts, related)
+        found = await self._patient_facts(account, turn_id, excerpt)
+        drafts = await self._drafts(caller, conversation, found.facts, related)
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, waiting=True, kept=settings.keep_turns, names=names)
-        await self._remember(caller, conversation, drafts, origin)
+        await self._remember(caller, conversation, drafts, origin, found.extractor)
 
     async def _patient_facts(
         self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt
-    ) -> list[Fact]:
+    ) -> Extracted:
         """The model's facts, or the rules' when it keeps failing at this turn and at no other."""
         try:
-            return await self._patient.extract(excerpt)
+            return Extracted(await self._patient.extract(excerpt), self._patient.name)
         except Unavailable as error:
-            if error.code != "llm.invalid_output":
-                raise  # it is away: that says nothing about the turn
-            attempts = await episode_rows.count_attempt(
-                self._database, account=account, episode_id=turn_id
+            cause = cause_of(error)
+            is_useless = error.code == "llm.invalid_output"
+            attempts = await episode_rows.note_failure(
+                self._database,
+                account=account,
+                episode_id=turn_id,
+                cause=cause,
+                is_attempt=is_useless,
             )
-            if attempts < ATTEMPTS_MAX:
+            # One that is away says nothing about the turn.
+            if not is_useless or attempts < ATTEMPTS_MAX:
                 raise
-        return await self._rules.extract(excerpt)
+        _log.warning(
+            "facts of a turn come from rules: the language model failed",
+            extra={"event": "analysis.rules", "cause": cause},
+        )
+        return Extracted(await self._rules.extract(excerpt), RULES_AFTER + cause)
 
 
 async def _problem(conversation: Conversation, facts: Sequence[object]) -> str | None:

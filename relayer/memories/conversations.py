@@ -15,7 +15,7 @@ from typing import Final
 from relayer.clock import from_ms
 from relayer.database import memories as rows
 from relayer.database.pool import Row
-from relayer.errors import Corrupted
+from relayer.errors import Corrupted, RelayerError
 from relayer.extraction.facts import KNOWN_CHARS_MAX, Excerpt, Fact, content
 from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
@@ -41,6 +41,7 @@ Contents = Mapping[str, object]  # text → its content: compared often, found o
 ROUTE: Final = "analyze"
 NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where no turn waits
 WHOLE: Final = 2**32 - 1  # item of a conversation, beside those of its facts
+RULES_AFTER: Final = "rules after the model failed: "  # how the name of such rules begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,22 @@ class Conversation:
 
 
 @dataclass(frozen=True)
+class Extracted:
+    """The facts that were found in a conversation, and who found them: `model`, `rules`, or
+    `rules after the model failed: ` and why, in fixed words."""
+
+    facts: Sequence[Fact]
+    extractor: str
+
+
+def cause_of(error: RelayerError | TimeoutError) -> str:
+    """Why a language model failed, in fixed words."""
+    if isinstance(error, TimeoutError):
+        return "deadline"
+    return error.cause or "unavailable"
+
+
+@dataclass(frozen=True)
 class Analyzed:
     """The facts that were stored, or the turn that waits for the model.
 
@@ -70,6 +87,9 @@ class Analyzed:
         reinforced: memories that it said again, in these or nearly these words.
         others: receipts of what else came of it, as for `Remembered`.
         problem: why nothing of it could be read, in words for whoever sent it.
+        extractor: who found the facts, as for `Extracted`; None while the turn waits, and where a
+            repeated request finds the facts of one that had not to wait.
+        failure: why the language model did not find them yet, in fixed words.
     """
 
     facts: Sequence[Stored]
@@ -80,6 +100,8 @@ class Analyzed:
     reinforced: Sequence[uuid.UUID] = ()
     others: Sequence[bytes] = ()
     problem: str | None = None
+    extractor: str | None = None
+    failure: str | None = None
 
 
 def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
@@ -237,7 +259,9 @@ def _at_that_time(memory: Memory, fact: Fact) -> bool:
     return from_ms(fact.event_time_ms) in (None, memory.event_time)
 
 
-def outcome(stored: Remembered, kept: uuid.UUID | None, redacted: dict[str, int]) -> Analyzed:
+def outcome(
+    stored: Remembered, kept: uuid.UUID | None, redacted: dict[str, int], extractor: str
+) -> Analyzed:
     """The answer; what was known is not among the facts, also where another request stored it
     just before."""
     new = {item.id for item in stored.items if not item.duplicate}
@@ -249,4 +273,5 @@ def outcome(stored: Remembered, kept: uuid.UUID | None, redacted: dict[str, int]
         kept,
         [item.id for item in stored.items if item.id not in new],
         stored.others,
+        extractor,
     )

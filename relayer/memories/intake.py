@@ -33,7 +33,15 @@ from relayer.memories.recognition import (
 )
 from relayer.memories.sealing import fingerprints_of, new_memory, source_token, without_secrets
 from relayer.memories.writer import Writer
-from relayer.memories.writes import RACES_MAX, Committed, Effects, Gone, Origin, contended
+from relayer.memories.writes import (
+    RACES_MAX,
+    Beside,
+    Committed,
+    Effects,
+    Gone,
+    Origin,
+    contended,
+)
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
@@ -84,12 +92,13 @@ class Intake:
         origin: Origin | None = None,
         marks: Sequence[rows.Mark] = (),
         within: Collection[Namespace] = (),
+        beside: Beside | None = None,
     ) -> Remembered:
         """Store what is new of these drafts; when this returns it is durable and found by keyword.
 
         `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
         `origin` is the turn that they come from; `marks` are kept beside those of the drafts, and
-        are of the namespaces `within`.
+        are of the namespaces `within`; `beside` is done in the same transaction.
 
         Raises:
             Conflict: an idempotency key came back with another text.
@@ -109,7 +118,7 @@ class Intake:
             memories = {n: await self._seal(access, p) for n, p in fresh.items()}
             try:
                 done = await self._store(
-                    access, prepared, memories, known, op, origin, marks, within
+                    access, prepared, memories, known, op, origin, marks, within, beside
                 )
             except UniqueViolation:  # the same fact or key came in between: look again
                 if await self._are_there(access.account, marks):
@@ -205,11 +214,13 @@ class Intake:
         origin: Origin | None,
         marks: Sequence[rows.Mark],
         within: Collection[Namespace],
+        beside: Beside | None,
     ) -> Committed:
         """Everything in one transaction."""
         marks = [*marks, *new_marks(prepared, memories, known)]
         effects = _effects(prepared, memories, known, op, origin)
-        if not memories and not marks and origin is None and effects.are_none:
+        stores = memories or marks or origin is not None or not effects.are_none
+        if not stores and beside is None:
             return Committed([])
         names = {p.entry.namespace_id: p.draft.namespace for p in prepared}
         return await self._writer.store(
@@ -222,6 +233,7 @@ class Intake:
             names=names if origin is None else {**names, **origin.names},
             within=within,
             effects=effects,
+            beside=beside,
         )
 
 

@@ -32,7 +32,8 @@ LAST_PLACE: Final[Place] = (datetime.max.replace(tzinfo=UTC), uuid.UUID(int=2**1
 class Turn:
     """A conversation that is kept or waits for its facts.
 
-    `occurred_at`, `source` and `text` are None where its blob is lost or altered.
+    `occurred_at`, `source` and `text` are None where its blob is lost or altered. `extractor` found
+    its facts last; `failure` is why the language model did not find them when it was asked last.
     """
 
     id: uuid.UUID
@@ -43,6 +44,8 @@ class Turn:
     source: str | None = field(repr=False)
     fact_ids: Sequence[uuid.UUID]
     text: str | None = field(repr=False)
+    extractor: str | None = None
+    failure: str | None = None
 
 
 async def readable_turn(
@@ -115,6 +118,14 @@ class Turns:
             raise Corrupted("A kept turn is missing or altered.")
         return turn
 
+    async def failures(self, access: Access) -> rows.Failures:
+        """How many turns wait that a key may know of, and at how many the model failed of late."""
+        account, names = access.account, access.namespaces
+        numbers = None if names is None else await self._namespaces.numbers(account, names)
+        return await rows.failures(
+            self._database, account=account, namespace_ids=numbers, now=self._clock()
+        )
+
     async def _opened(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:
         account = caller.access.account
         ids = [row["episode_id"] for row in found]
@@ -140,4 +151,6 @@ def _turn(row: Row, draft: Draft | None, facts: Sequence[uuid.UUID]) -> Turn:
         source=None if draft is None else draft.source,
         fact_ids=facts,
         text=None if draft is None else draft.text,
+        extractor=row["extractor"],
+        failure=row["failure"],
     )

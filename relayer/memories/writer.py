@@ -10,7 +10,7 @@ erasing (`eraser.py`), SQL (`database.memories`).
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -32,7 +32,16 @@ from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
 from relayer.memories.contradictions import settled
 from relayer.memories.eraser import FORGET, Eraser
-from relayer.memories.writes import NO_EFFECTS, Batch, Committed, Effects, Gone, Origin, Overtaken
+from relayer.memories.writes import (
+    NO_EFFECTS,
+    Batch,
+    Beside,
+    Committed,
+    Effects,
+    Gone,
+    Origin,
+    Overtaken,
+)
 from relayer.record import name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
@@ -80,7 +89,7 @@ class Writer:
         origin: Origin | None = None,
         manual_vector: vector_rows.UploadVector | None = None,
         effects: Effects = NO_EFFECTS,
-        beside: Callable[[Connection], Awaitable[None]] | None = None,
+        beside: Beside | None = None,
     ) -> Committed:
         """Commit sealed memories and episodes with their receipts, jobs and effects.
 

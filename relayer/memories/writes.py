@@ -4,7 +4,7 @@ Not here: storing it (`writer.py`).
 """
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -12,11 +12,13 @@ from typing import Final
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
+from relayer.database.pool import Connection
 from relayer.errors import NotFound, Unavailable
 from relayer.journal.states import Change
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 
+Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
 RACES_MAX: Final = 5  # attempts at a write that others overtake
 WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement
 

@@ -21,6 +21,8 @@ from relayer.http import bodies
 from relayer.http.checks import FOUNDER, FOUNDING, WEIGHT
 from relayer.http.registration import Registration
 from relayer.http.windows import STATE
+from relayer.memories.analysis import Analysis
+from relayer.memories.turns import Turns
 from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
@@ -131,11 +133,22 @@ async def usage(
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     settings: NamedDependency[Settings],
+    analysis: NamedDependency[Analysis],
+    turns: NamedDependency[Turns],
 ) -> Answer:
     """What the account uses of what it may use; of its namespaces, for a key that has no more."""
     whole = access.namespaces is None
+    used = await (_used(access, database, settings) if whole else _used_there(access, database))
+    failures = await turns.failures(access)
     return {
-        **await (_used(access, database, settings) if whole else _used_there(access, database)),
+        **used,
+        "extraction": {
+            "extractor": analysis.extractor,
+            **used.get("extraction", {}),
+            "waiting": failures.waiting,
+            "failed": failures.failed,
+            "failure": failures.cause,
+        },
         "requests": {
             "limited": settings.rate_limit == "on",
             "per_minute": settings.requests_per_minute,
@@ -157,11 +170,15 @@ async def _used(access: Access, database: Database, settings: Settings) -> Answe
         "storage_bytes_max": settings.storage_bytes_max,
         "grant_count": access.serial,
         "grants_max": settings.account_grants_max,
+        "extraction": {
+            "with_facts": row["turns_with_facts"],
+            "without_facts": row["turns_without_facts"],
+        },
     }
 
 
 async def _used_there(access: Access, database: Database) -> Answer:
-    """Without the account's bounds: what is left of them tells what is elsewhere."""
+    """Without what is of the account alone: its bounds and counts tell what is elsewhere."""
     found = await namespace_rows.summaries(database, access.account, access.namespaces)
     numbers = [row["namespace_id"] for row in found]
     aside = await listing.set_aside(database, access.account, numbers)

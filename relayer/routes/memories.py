@@ -13,6 +13,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta, field
 
+from relayer.database.pool import Row
 from relayer.errors import BadRequest, RelayerError, TooLarge
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
@@ -282,10 +283,14 @@ async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[
     """One state per id, in order; foreign, absent and malformed ids are all `not_found`."""
     parsed = {text: maybe_id(text) for text in ids}
     found = await memory.states(access, [i for i in parsed.values() if i is not None])
-    return [
-        {"id": text, "status": found[i]["state"] if (i := parsed[text]) in found else "not_found"}
-        for text in ids
-    ]
+    return [_state(text, None if (i := parsed[text]) is None else found.get(i)) for text in ids]
+
+
+def _state(text: str, row: Row | None) -> Answer:
+    if row is None:
+        return {"id": text, "status": "not_found"}
+    by = {} if row["extractor"] is None else {"extractor": row["extractor"]}
+    return {"id": text, "status": row["state"], **by}
 
 
 HANDLERS: Final = (remember, remember_bulk, analyze, list_memories, get_memory, memory_status)

@@ -262,6 +262,7 @@ async def analyze(
         "fact_count": len(facts),
         "status": "pending",
         "owner": account_text(caller.access.account),
+        "extractor": analyzed.extractor,
     }
     return shape if analyzed.problem is None else shape | {"problem": analyzed.problem}
 

@@ -81,6 +81,8 @@ def analyzed(done: Analyzed) -> dict[str, Any]:
         "fact_count": len(done.facts),
         "reinforced": [str(i) for i in done.reinforced],
         "status": "done" if done.pending is None else "pending",
+        "extractor": done.extractor,
+        "failure": done.failure,
         "redacted": done.redacted,
         "receipts": receipts(done.receipts),
         "other_receipts": receipts(done.others),

@@ -96,6 +96,8 @@ def _turn(found: Turn) -> dict[str, Any]:
         "occurred_at": rfc3339(found.occurred_at),
         "source": found.source,
         "fact_ids": [str(i) for i in found.fact_ids],
+        "extractor": found.extractor,
+        "failure": found.failure,
     }
 
 

@@ -27,6 +27,7 @@ Stage = Literal[
 ]
 Cache = Literal["chains", "roots", "unlocks", "namespaces", "embeddings", "blobs", "index", "rows"]
 Outcome = Literal["done", "later", "failed"]
+Gain = Literal["facts", "known", "nothing"]
 Rejection = Literal[
     # 401: which of the checks of SPEC §5 failed; the answer never says
     "headers",
@@ -99,6 +100,18 @@ _LLM_FAILURES: Final = Counter(
     "Calls of the language model without a usable answer, by cause",
     ["cause"],
 )
+_TURNS: Final = Counter(
+    "memrelay_turns",
+    "Turns that were analyzed, by what they gave and who found it; pending: kept for the model",
+    ["outcome", "extractor"],
+)
+_AFTER_FAILURE: Final = "rules_after_failure"
+_PENDING: Final = _TURNS.labels("pending", "none")
+_GAINS: Final = {
+    (gain, extractor): _TURNS.labels(gain, extractor)
+    for gain in get_args(Gain)
+    for extractor in ("model", "rules", _AFTER_FAILURE)
+}
 _LOOKUPS: Final = Counter(
     "memrelay_cache_lookups",
     "What was looked for in a cache, and found or not",
@@ -191,6 +204,20 @@ def embedding_failed(cause: str) -> None:
 def llm_failed(cause: str) -> None:
     """Count a call of the language model that failed, by the words of its failure."""
     increase(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
+
+
+def count_turn(gain: Gain, extractor: str) -> None:
+    """Count a turn by what it gave: something new, only what was known, or nothing.
+
+    `extractor` is its name, as an answer has it.
+    """
+    label = extractor if (gain, extractor) in _GAINS else _AFTER_FAILURE
+    increase(_GAINS[gain, label].inc)
+
+
+def count_waiting_turn() -> None:
+    """Count a turn that waits for its facts, since the language model failed."""
+    increase(_PENDING.inc)
 
 
 def _upstream_cause(words: str) -> str:

@@ -63,6 +63,8 @@ LOST = {
         "namespaces.memory_count", "namespaces.storage_bytes",
     },
     "`seen_count`, `last_seen_at`": {"memories.seen_count", "memories.last_seen_at"},
+    "who found a turn's facts": {"episodes.extractor"},
+    "how many turns gave any": {"accounts.turns_with_facts"},
     "idempotency marks": {"idempotency"},
     "when links were made": {"links.created_at"},
     "every receipt but those of erasures": {
