@@ -42,6 +42,10 @@ OPEN_HERE: Final = (
     "NOTE: {} without a token for whoever asks from this machine. Behind a proxy on it that is"
     " anybody: set RELAYER_PUBLIC_URL to what clients call it (deploy/README.md)."
 )
+BY_RULES: Final = (
+    "NOTE: Facts come from rules: no language model is set. Set RELAYER_LLM_MODEL to one that the"
+    " server at OPENAI_BASE_URL has, to find more of them (deploy/README.md)."
+)
 LACKS_TLS: Final = (
     "WARNING: {} leads to another machine, and without TLS if somebody between says that it has"
     " none: add ?sslmode=verify-full&sslrootcert=PATH (deploy/README.md), or ?sslmode=disable to"
@@ -71,6 +75,8 @@ def serve_command(**values: Any) -> None:
     def ready(url: str) -> None:
         if found := open_to_this_machine(settings):
             click.echo(OPEN_HERE.format(" and ".join(found)), err=True)
+        if not settings.llm_model:
+            click.echo(BY_RULES, err=True)
         click.echo(f"relayer {__version__} ready at {url}{several}")
 
     run((supervise if settings.workers > 1 else serve)(settings, ready))
@@ -201,6 +207,20 @@ def doctor_command(key: str, as_json: bool, **values: Any) -> None:
     """Say what is wrong with this installation, and what to type."""
     from relayer.upkeep import doctor  # noqa: PLC0415  # as above
 
-    findings = run(doctor.examine(settings_of(values), key))
+    settings = settings_of(values)
+
+    async def work() -> list[dict[str, Any]]:
+        if not settings.llm_model:
+            return await doctor.examine(settings, key)
+        from relayer.services import build_language_model  # noqa: PLC0415  # as above
+
+        model = build_language_model(settings)
+        assert model is not None
+        try:
+            return await doctor.examine(settings, key, language_model=model)
+        finally:
+            await model.close()
+
+    findings = run(work())
     show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
     sys.exit(0 if all(f["ok"] for f in findings) else 1)

@@ -15,6 +15,7 @@ from typing import Any
 from relayer import health
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
+from relayer.database import watch
 from relayer.database.check import database_clock
 from relayer.database.distribution import layout
 from relayer.database.migrate import head
@@ -22,8 +23,12 @@ from relayer.embedding import building, model
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
+from relayer.extraction.facts import Excerpt
+from relayer.extraction.model import LlmExtractor
 from relayer.identity import IdentityError
 from relayer.installation import NotInstalled, as_found, at, key_path, last_writers, own_keys
+from relayer.llm import LanguageModel
+from relayer.memories.conversations import cause_of
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import running_url, running_workers
@@ -34,22 +39,32 @@ from relayer.upkeep import check, reindex, sample
 
 Finding = dict[str, Any]
 Built = Embedder | RelayerError | None  # None is none that the settings name
+Probe = int | Unavailable | None  # facts that a language model found; None: there is no model
+SENTENCE = "user: I am Anna, and I have lived in Porto since 2019."
 DISK_BYTES_MIN = 1 << 30
 CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
 
 
-async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) -> list[Finding]:
+async def examine(
+    settings: Settings,
+    key: str = "",
+    *,
+    language_model: LanguageModel | None = None,
+    clock: Clock = utc_now,
+) -> list[Finding]:
     """One finding per thing that can be wrong: `{check, ok, detail, do}`.
 
-    `key` is the beginning of a public key to look up.
+    `key` is the beginning of a public key to look up. `language_model` is the one that the settings
+    name; it is asked once.
     """
     built = await asyncio.to_thread(_built, settings)  # reads all of a built-in model
     try:
+        probe = await _probe(language_model)
         return [
             _python(),
             _disk(settings),
             _model(settings, built),
-            *await _storage(settings, key, built, clock),
+            *await _storage(settings, key, built, probe, clock),
             _embedder(settings, built),
             await asyncio.to_thread(_server, settings),
             _loopback(settings),
@@ -104,7 +119,9 @@ def _model(settings: Settings, built: Built) -> Finding:
     return _finding("model", complete or not needed, detail, model.fetch_command(published))
 
 
-async def _storage(settings: Settings, key: str, built: Built, clock: Clock) -> list[Finding]:
+async def _storage(
+    settings: Settings, key: str, built: Built, probe: Probe, clock: Clock
+) -> list[Finding]:
     do = f"read the message; then relayer serve{at(settings)}"
     try:
         async with as_found(settings, clock) as storage:
@@ -115,6 +132,7 @@ async def _storage(settings: Settings, key: str, built: Built, clock: Clock) -> 
                 await _blobs(storage, settings),
                 await _identity(storage, settings),
                 await _index(storage, settings, built),
+                await _facts(storage, settings, probe, clock),
             ]
             return [*found, await _key(storage, key, clock)] if key else found
     except NotInstalled as error:
@@ -202,6 +220,39 @@ async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
         return _finding("index", False, f"cannot tell: {error.message}", do)
     works = running_url(settings.data_dir) is not None or not report.total("waiting")
     return _finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
+
+
+async def _probe(language_model: LanguageModel | None) -> Probe:
+    """How many facts a language model finds in a sentence, or why it finds none."""
+    if language_model is None:
+        return None
+    try:
+        return len(await LlmExtractor(model=language_model).extract(Excerpt(SENTENCE)))
+    except Unavailable as error:
+        return error
+
+
+async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Clock) -> Finding:
+    """Who finds the facts of turns, whether it can now, and how often it could not of late."""
+    found = await watch.failures(storage.database, clock())
+    lately = (
+        f"; turns of the last day that a model failed at: {found.failed} (last: {found.cause});"
+        f" turns that wait: {found.waiting}"
+        if found.failed
+        else ""
+    )
+    if probe is None:
+        set_one = f"relayer serve{at(settings)} --llm-model NAME (or RELAYER_LLM_MODEL) sets one"
+        detail = f"from rules: no language model is set; {set_one}"
+        return _finding("facts", True, detail + lately)
+    model_name = f"the language model {settings.llm_model}"
+    if isinstance(probe, Unavailable):
+        detail = f"{model_name} fails ({cause_of(probe)}): turns wait, or rules take over"
+        do = "look at RELAYER_LLM_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and the model's server"
+        return _finding("facts", False, detail + lately, do)
+    detail = f"from {model_name}" if probe else f"{model_name} finds none in a plain sentence"
+    do = "name a model that follows instructions: RELAYER_LLM_MODEL"
+    return _finding("facts", probe > 0, detail + lately, do)
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
