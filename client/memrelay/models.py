@@ -182,7 +182,9 @@ class Analysis(Answer):
 
     `turn_id` is that of the conversation, if it was kept; `reinforced` are memories that it says
     once more. `other_receipts` are for changed states of memories that were there. `problem` says
-    why nothing could be read of a text that looks like a transcript.
+    why nothing could be read of a text that looks like a transcript. `extractor` is who found the
+    facts: model, rules, or rules after the model failed and why; None of older relayers, while they
+    are yet to be found, and of a repeated request. `failure` is why they are.
     """
 
     facts: tuple[Fact, ...]
@@ -191,6 +193,8 @@ class Analysis(Answer):
     episode_id: str | None = None
     turn_id: str | None = None
     reinforced: tuple[str, ...] = ()
+    extractor: str | None = None
+    failure: str | None = None
     redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
     receipts: tuple[str, ...] = ()
     other_receipts: tuple[str, ...] = ()
@@ -243,10 +247,14 @@ class Forgotten(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryStatus(Answer):
-    """How far a memory got: pending, running, uploaded, done, failed or not_found."""
+    """How far a memory got: pending, running, uploaded, done, failed or not_found.
+
+    `extractor` is who found the facts of a pending text that is done by now.
+    """
 
     id: str
     status: str
+    extractor: str | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +265,22 @@ class Stats(Answer):
     storage_bytes: int
     namespace: str | None = None
     updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction(Answer):
+    """Who finds facts at a relayer, model or rules, and what the account's turns gave.
+
+    `waiting` turns have no facts yet; at `failed` ones, these and those of the last day, the
+    language model failed, last for `failure`. The counts of turns are for keys of the account.
+    """
+
+    extractor: str
+    with_facts: int | None = sometimes()
+    without_facts: int | None = sometimes()
+    waiting: int = 0
+    failed: int = 0
+    failure: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +296,7 @@ class Usage(Answer):
     storage_bytes_max: int | None = None
     grant_count: int = 0  # with revocations
     grants_max: int | None = None
+    extraction: Extraction | None = None  # older relayers do not tell
     requests: Any = None
 
 

@@ -85,7 +85,8 @@ class ReviewPage(Answer):
 class Episode(Answer):
     """A conversation that is kept, or pending: its facts are still to be found.
 
-    Its `text` comes only when it is asked for by id.
+    Its `text` comes only when it is asked for by id. `extractor` is who found its facts last;
+    `failure`, why the language model did not when it was asked last.
     """
 
     id: str
@@ -95,6 +96,8 @@ class Episode(Answer):
     occurred_at: datetime | None = None
     source: str | None = None
     fact_ids: tuple[str, ...] = ()
+    extractor: str | None = None
+    failure: str | None = None
     text: str | None = sometimes()
 
 

@@ -29,7 +29,7 @@ HOUR_S = 3600
 SHELL = {"chmod", "curl", "env", "export", "kill", "ls", "mv", "nslookup", "openssl", "pip", "rm"}
 SHELL |= {"python", "sudo", "unset", "uv", "${EDITOR:-vi}"}
 DEPENDENT = ["relayer", "version", "clock", "identity", "key", "grants", "namespace", "custody"]
-DEPENDENT += ["storage", "search"]
+DEPENDENT += ["storage", "facts", "search"]
 
 
 class Machine:

@@ -18,7 +18,8 @@ from memrelay.commands.parsers import Adder, add_page, moment, public_key, span,
 from memrelay.commands.shell import Shell, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
-from memrelay.models import KINDS, Memory, NamespaceInfo
+from memrelay.extraction import failures, source_of_facts
+from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
 from memrelay.sealed.keys import masked, normalise_namespace
@@ -248,4 +249,18 @@ def usage(shell: Shell) -> None:
     ]
     if used.grants_max is not None:
         lines.append(f"{used.grant_count} of {used.grants_max} grants and revocations")
+    if used.extraction is not None:
+        lines += _extraction_lines(used.extraction)
     shell.show(used.to_json(), lines)
+
+
+def _extraction_lines(extraction: Extraction) -> Iterator[str]:
+    given, without = extraction.with_facts, extraction.without_facts
+    if given is not None and without is not None:
+        turns = counted(given + without, "turn")
+        yield f"{turns} analyzed: {given} gave facts, {without} gave none"
+    if extraction.waiting and not extraction.failed:
+        yield f"{counted(extraction.waiting, 'turn')} waiting for facts"
+    yield source_of_facts(extraction)
+    if (told := failures(extraction)) is not None:
+        yield told

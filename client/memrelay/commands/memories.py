@@ -22,6 +22,7 @@ from memrelay.commands.parsers import (
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
+from memrelay.extraction import summary
 from memrelay.importing.found import TEXT_BYTES_MAX
 from memrelay.models import KINDS, MODES, Memory, secrets_in
 from memrelay.operations.reading import MIN_RELEVANCE
@@ -328,7 +329,7 @@ def analyze(shell: Shell) -> None:
     with shell.client() as client:
         found = client.analyze(text_of(args.text), occurred_at=args.occurred_at, source=args.source)
     lines = [f"{fact.id}  {one_entry(fact.text)}" for fact in found.facts]
-    shell.show(found.to_json(), [*lines, f"{counted(found.fact_count, 'fact')}, {found.status}"])
+    shell.show(found.to_json(), [*lines, summary(found)])
     tell_redacted(found.redacted)
     if found.problem:
         warn(one_entry(found.problem))

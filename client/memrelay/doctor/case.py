@@ -23,6 +23,7 @@ from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, is_n
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.exchange import Received
+from memrelay.models import Usage
 from memrelay.private import read_private
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import Identity, normalise_namespace
@@ -95,6 +96,11 @@ class Case:
         """The grants of this key that count now and lead back to the founder."""
         public_key = self.settings.identity.public_key
         return self.client.grants().held_by(public_key, int(self.clock() * 1000))
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the account uses, and how the relayer finds facts."""
+        return self.client.usage()
 
     @cached_property
     def inquiry(self) -> Inquiry:

@@ -34,6 +34,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "namespace": (key.check_namespace, ("grants",)),
     "custody": (key.check_custody, ("grants",)),
     "storage": (key.check_storage, ("grants",)),
+    "facts": (key.check_facts, ("grants",)),
     "search": (key.check_search, ("namespace", "custody")),
     "hermes": (gateways.check_hermes, ()),
     "openclaw": (gateways.check_openclaw, ()),

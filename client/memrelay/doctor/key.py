@@ -14,6 +14,7 @@ from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
+from memrelay.extraction import RULES, failures, source_of_facts
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import normalise_namespace
 
@@ -92,7 +93,7 @@ def check_custody(case: Case) -> Verdict:
 
 def check_storage(case: Case) -> Verdict:
     """Tell how much of its storage the account uses."""
-    usage = case.client.usage()
+    usage = case.usage
     if usage.storage_bytes_max is None:
         return ok(
             f"{counted(usage.memory_count, 'memory')}, {counted(usage.storage_bytes, 'byte')}"
@@ -106,6 +107,19 @@ def check_storage(case: Case) -> Verdict:
     if share >= STORAGE_WARN:
         return warning(f"{detail}.", case.command("forget ID"))
     return ok(detail)
+
+
+def check_facts(case: Case) -> Verdict:
+    """Tell who finds the facts of what is said, and whether it can."""
+    extraction = case.usage.extraction
+    if extraction is None:
+        return ok("the relayer does not tell how it finds facts")
+    if extraction.extractor == RULES:  # as its operator chose
+        command = "`relayer serve --llm-model NAME`, or RELAYER_LLM_MODEL, sets one"
+        return ok(f"{source_of_facts(extraction)}; {command}")
+    if told := failures(extraction):
+        return warning(f"{told[0].upper()}{told[1:]}.", "relayer doctor")
+    return ok(source_of_facts(extraction))
 
 
 def check_search(case: Case) -> Verdict:

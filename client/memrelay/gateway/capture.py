@@ -22,6 +22,7 @@ from typing import Self, TypeVar, TypeVarTuple
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
+from memrelay.extraction import degradation
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import encodable
 from memrelay.gateway.lines import one_line
@@ -130,6 +131,7 @@ class _Line:
     again: bool = False
     timer: asyncio.TimerHandle | None = None
     failures: int = 0
+    degradation: str | None = None  # of how the relayer finds facts, as it was told last
     places: dict[str, Place] = field(default_factory=dict)  # of waiting turns that were read
     closed: set[Place] = field(default_factory=set)  # of these, where the key may not write
 
@@ -288,7 +290,7 @@ class Captures:
             operation = (client.settings.masked_key, turn.agent, CAPTURE)
             began_s = self._outages.now_s()
             try:
-                await self._send(client, turn, line.key, name)
+                kept = await self._send(client, turn, line.key, name)
             except Exception as error:
                 if not is_final(error):
                     complete = False
@@ -303,6 +305,7 @@ class Captures:
             else:
                 self._outages.succeeded(*operation)
                 line.closed.discard(place)
+                _tell_extraction(line, kept)
             self._spool.remove(name)
         if refused:
             log.warning("captured turns were refused for good and dropped (%d)", refused)
@@ -340,16 +343,28 @@ class Captures:
 
     async def _send(
         self, client: MemoryClient, turn: CapturedTurn, key: SpoolKey, name: str
-    ) -> None:
+    ) -> Analysis | Remembered | None:
         try:
-            await sent(client, turn)
+            return await sent(client, turn)
         except Exception as error:
             if is_final(error) or concerns_one_turn(error) or concerns_one_namespace(error):
                 raise
             await asyncio.sleep(self._retry_s)
             if self._read(key, name) is None or turn.erased_by(self._erasures):
                 raise  # it does not wait any more, or not for this
-            await sent(client, turn)
+            return await sent(client, turn)
+
+
+def _tell_extraction(line: _Line, kept: Analysis | Remembered | None) -> None:
+    """Say once that the relayer's language model does not find the facts of turns, and why."""
+    if not isinstance(kept, Analysis) or (kept.status == "done" and kept.extractor is None):
+        return  # one that was answered before says nothing of how it is now
+    told, line.degradation = line.degradation, degradation(kept)
+    if line.degradation and line.degradation != told:
+        key = line.client.settings.masked_key
+        log.warning("a captured turn: %s (key %s)", one_line(line.degradation), key)
+    elif told and not line.degradation:
+        log.info("facts of captured turns are found again")
 
 
 async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:

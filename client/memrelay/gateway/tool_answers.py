@@ -9,6 +9,7 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.errors import Conflict, NotAllowed, NotFound, NotGranted, ServerError
+from memrelay.extraction import degradation
 from memrelay.gateway.framing import escape, relevance_percent
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import AWAY, reason_of
@@ -96,6 +97,8 @@ def stored(kept: Analysis | Remembered | None) -> ToolAnswer:
     lines = [f"Stored facts: {kept.fact_count}.", *(f"- {fact}" for fact in preview)]
     if more > 0:
         lines.append(f"and {more} more")
+    if (note := degradation(kept)) is not None:
+        lines.append(escape(one_line(note)))
     return ToolAnswer(
         text="\n".join(lines),
         details={

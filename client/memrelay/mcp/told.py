@@ -88,11 +88,15 @@ class Listed(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Analysed(Answer):
-    """The facts that were stored; more looked like instructions, or found no room."""
+    """The facts that were stored; more looked like instructions, or found no room.
+
+    `note` says where a language model was to find them, and did not.
+    """
 
     facts: tuple[Shown, ...]
     fact_count: int
     status: str
+    note: str | None = None
     withheld: int = 0
     omitted: int = 0
 

@@ -21,6 +21,7 @@ from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
+from memrelay.extraction import degradation
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.told import (
@@ -209,13 +210,16 @@ class _Tools:
         told = Told.of(
             [Memory(id=f.id, namespace=space, text=f.text, kind=f.kind) for f in found.facts], ""
         )
+        note = degradation(found)
         head = (
             f"{counted(found.fact_count, 'fact')} stored ({plain(found.status)}).{redacted(found)}"
+            f"{f' {plain(note)}' if note else ''}"
         )
         answer = Analysed(
             facts=told.memories,
             fact_count=found.fact_count,
             status=found.status,
+            note=note,
             withheld=told.withheld,
             omitted=told.omitted,
         )

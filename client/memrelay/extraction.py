@@ -1,0 +1,75 @@
+"""How the facts of a turn were found, in words.
+
+It does not own what a relayer answers (`models.py`), nor where the words are shown.
+
+- A cause is a relayer's word, like every text of its answers: it is cut, and who shows these words
+  to a model escapes them.
+"""
+
+from memrelay.counting import counted
+from memrelay.models import Analysis, Extraction
+
+MODEL, RULES = "model", "rules"
+RULES_AFTER = "rules after the model failed: "
+PENDING = "pending"
+NO_MODEL = "no language model is set"
+CAUSE_CHARS_MAX = 60  # a relayer's are of a few words
+
+
+def summary(found: Analysis) -> str:
+    """Return how many facts a text gave, and who found them."""
+    known = len(found.reinforced)
+    count = counted(found.fact_count, "fact") + (f" ({known} known already)" if known else "")
+    if is_pending(found):
+        return f"{count}, pending: {_failed(found.failure)}; they follow once it answers"
+    verb = "found" if found.fact_count or known else "looked for"
+    if found.extractor == MODEL:
+        return f"{count}, {verb} by the language model"
+    if found.extractor == RULES:
+        return f"{count}, {verb} by rules: {NO_MODEL}"
+    if (cause := cause_of(found.extractor)) is not None:
+        return f"{count}, {verb} by rules: {_failed(cause)}"
+    return f"{count}, {found.status}"  # an older relayer, or a request that was answered before
+
+
+def is_pending(found: Analysis) -> bool:
+    """Return whether nobody has found the facts yet; a repeated request may tell who did since."""
+    return found.status == PENDING and found.extractor is None
+
+
+def degradation(found: Analysis) -> str | None:
+    """Return what to say where a language model was to find the facts, and did not."""
+    if is_pending(found):
+        return f"Its facts are yet to be found: {_failed(found.failure)}."
+    if (cause := cause_of(found.extractor)) is not None:
+        return f"Rules looked for facts: {_failed(cause)}."
+    return None
+
+
+def source_of_facts(extraction: Extraction) -> str:
+    """Return who finds facts at a relayer."""
+    if extraction.extractor == RULES:
+        return f"facts come from rules: {NO_MODEL}"
+    return "facts come from a language model"
+
+
+def failures(extraction: Extraction) -> str | None:
+    """Return how often the language model failed of late, and what waits; None where it did not."""
+    if not extraction.failed:
+        return None
+    turns, waiting = counted(extraction.failed, "turn"), extraction.waiting
+    wait = "1 turn waits for its facts" if waiting == 1 else f"{waiting} turns wait for their facts"
+    cause = (extraction.failure or "unknown")[:CAUSE_CHARS_MAX]
+    return f"lately the language model failed at {turns} ({cause}); {wait}"
+
+
+def cause_of(extractor: str | None) -> str | None:
+    """Return why the language model failed, if rules took over for it."""
+    is_after = extractor is not None and extractor.startswith(RULES_AFTER)
+    return extractor.removeprefix(RULES_AFTER) if is_after and extractor else None
+
+
+def _failed(cause: str | None) -> str:
+    if not cause:
+        return "the language model is away"
+    return f"the language model failed ({cause[:CAUSE_CHARS_MAX]})"
