@@ -5,11 +5,13 @@ no client of ours treats as anything but a failure) if something is off, noting 
 """
 
 import asyncio
+import base64
 import hashlib
 import json
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +24,7 @@ DIM = 6
 KEY = "sk-loopback"
 
 _JSON = "content-type: application/json"
+_FIELDS = {"model", "input", "encoding_format", "dimensions"}
 
 
 def vector(text: str, model: str = MODEL, dim: int = DIM) -> list[float]:
@@ -45,6 +48,10 @@ def _answer(texts: list[str], model: str = MODEL, dim: int = DIM) -> dict[str, A
     return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
+def _base64(numbers: list[float]) -> str:
+    return base64.b64encode(np.array(numbers, "<f4").tobytes()).decode()
+
+
 def _with_first(first: list[object]) -> Callable[[list[dict[str, Any]]], None]:
     """Return an alteration that puts `first` in front of the first vector's other numbers."""
 
@@ -59,8 +66,13 @@ _ALTERATIONS: dict[str, Callable[[list[dict[str, Any]]], object]] = {
     "short": lambda data: data.pop(),
     "empty": lambda data: data.clear(),
     "surplus": lambda data: data.append({**data[0], "index": len(data)}),
-    "reversed": lambda data: data.reverse(),
     "same-index": lambda data: data[-1].update(index=0),
+    "lacks-one-index": lambda data: data[0].pop("index"),
+    "index-with-a-gap": lambda data: data[-1].update(index=7),
+    "index-of-words": lambda data: [item.update(index="first") for item in data],
+    "not-base64": lambda data: data[0].update(embedding="§§"),
+    "base64-cut": lambda data: data[0].update(embedding=_base64(data[0]["embedding"])[:-4]),
+    "matrix": lambda data: data[0].update(embedding=[data[0]["embedding"]] * 2),
     "narrow": lambda data: data[0]["embedding"].pop(),
     "wide": lambda data: data[0]["embedding"].append(0.5),
     "zero": _with_first([0.0] * DIM),
@@ -71,10 +83,26 @@ _ALTERATIONS: dict[str, Callable[[list[dict[str, Any]]], object]] = {
     "text-numbers": _with_first(["0.5"]),
     "too-large-to-read": _with_first([10**400]),
 }
+# What says the same in other words, as endpoints of some makers do.
+_SPELLINGS: dict[str, Callable[[list[dict[str, Any]]], object]] = {
+    "reversed": lambda data: data.reverse(),
+    "without-index": lambda data: [item.pop("index") for item in data],
+    "null-index": lambda data: [item.update(index=None) for item in data],
+    "zero-index": lambda data: [item.update(index=0) for item in data],
+    "index-from-one": lambda data: [item.update(index=item["index"] + 1) for item in data],
+    "rounded": lambda data: [
+        item.update(embedding=[round(1e6 * number) for number in item["embedding"]])
+        for item in data
+    ],
+    "base64": lambda data: [item.update(embedding=_base64(item["embedding"])) for item in data],
+    "nested": lambda data: [item.update(embedding=[item["embedding"]]) for item in data],
+}
+SPELLED = [*_SPELLINGS, "bare-list", "embeddings"]
 _BODIES = {
     "garbage": b"\xff\xfe<html>not what was asked for",
     "nothing": b"",
     "other-json": b'{"result": "fine"}',
+    "error": b'{"error": {"message": "overloaded"}, "data": null}',
     "deep": b"[" * 100_000,
 }
 ALTERED = [*_ALTERATIONS, *_BODIES]
@@ -84,14 +112,45 @@ def _altered(fault: str, texts: list[str]) -> bytes:
     if fault in _BODIES:
         return _BODIES[fault]
     answer = _answer(texts)
-    _ALTERATIONS[fault](answer["data"])
+    if fault == "bare-list":
+        return json.dumps(answer["data"]).encode()
+    if fault == "embeddings":
+        return json.dumps({fault: [item["embedding"] for item in answer["data"]]}).encode()
+    (_ALTERATIONS | _SPELLINGS)[fault](answer["data"])
     return json.dumps(answer).encode()
+
+
+@dataclass
+class Taste:
+    """What an endpoint refuses with `status`, or does of itself, though others do not."""
+
+    is_bare: bool = False  # nothing but the model and the texts
+    is_single: bool = False  # one text, and no list
+    texts_max: int | None = None
+    characters_max: int | None = None  # of all texts of a request
+    own_dim: int | None = None  # of the model's vectors, unless another one is asked for
+    status: int = 400
+
+    def refuses(self, document: dict[str, Any], texts: list[str]) -> bool:
+        wanted = (
+            not self.is_bare or set(document) == {"model", "input"},
+            not self.is_single or isinstance(document["input"], str),
+            self.texts_max is None or len(texts) <= self.texts_max,
+            self.characters_max is None or len("".join(texts)) <= self.characters_max,
+        )
+        return not all(wanted)
 
 
 class EmbeddingsServer:
     """Use as an async context manager; `script` holds the faults of the next requests."""
 
-    def __init__(self, *, refuse: str | None = None, models: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        refuse: str | None = None,
+        models: dict[str, int] | None = None,
+        taste: Taste | None = None,
+    ) -> None:
         self.script: deque[str] = deque()
         self.always: str | None = None
         self.requests: list[list[str]] = []
@@ -105,6 +164,7 @@ class EmbeddingsServer:
         self.models = models or {MODEL: DIM}
         self.gone: set[str] = set()  # models that are not served any more
         self.refuse = refuse
+        self.taste = taste or Taste()
         self._server: asyncio.Server
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -145,27 +205,34 @@ class EmbeddingsServer:
             self.complaints.append(complaint)
             await self._send(writer, 418, b"{}")
             return
-        self.bodies.append(json.loads(body))
-        texts = self.bodies[-1]["input"]
-        assert isinstance(texts, list)
+        document = json.loads(body)
+        self.bodies.append(document)
+        texts = [document["input"]] if isinstance(document["input"], str) else document["input"]
         self.requests.append(texts)
         self.asked.set()
         await self.hold.wait()
-        model = str(json.loads(body)["model"])
-        await self._reply(writer, self._fault(texts, model), texts, model)
+        await self._reply(writer, self._fault(document, texts), document, texts)
 
-    def _fault(self, texts: list[str], model: str) -> str | None:
-        if model in self.gone:
+    def _fault(self, document: dict[str, Any], texts: list[str]) -> str | None:
+        if document["model"] in self.gone:
             return "404"
+        if self.taste.refuses(document, texts):
+            return str(self.taste.status)
         if self.refuse is not None and any(self.refuse in text for text in texts):
-            return "400"
+            return str(self.taste.status)
         return self.script.popleft() if self.script else self.always
 
     async def _reply(
-        self, writer: asyncio.StreamWriter, fault: str | None, texts: list[str], model: str
+        self,
+        writer: asyncio.StreamWriter,
+        fault: str | None,
+        document: dict[str, Any],
+        texts: list[str],
     ) -> None:
         if fault is None:
-            answer = _answer(texts, model, self.models[model])
+            model = document["model"]
+            dim = self.taste.own_dim if "dimensions" not in document else None
+            answer = _answer(texts, model, dim or self.models[model])
             await self._send(writer, 200, json.dumps(answer).encode())
         elif fault == "hang":
             await asyncio.Event().wait()
@@ -217,13 +284,14 @@ def _complaint(
 ) -> str | None:
     """What is wrong with a request, or None."""
     document = json.loads(body)
-    texts, dim = document["input"], models.get(document.get("model"))
+    given, dim = document["input"], models.get(document.get("model"))
+    texts = [given] if isinstance(given, str) else given
     wanted = {
         "request line": line == "POST /v1/embeddings HTTP/1.1",
         "key": headers.get("authorization") == f"Bearer {KEY}",
-        "fields": set(document) - {"dimensions"} == {"model", "input", "encoding_format"},
+        "fields": {"model", "input"} <= set(document) <= _FIELDS,
         "model": dim is not None,
-        "format": document.get("encoding_format") == "float",
+        "format": document.get("encoding_format", "float") == "float",
         "dimensions": document.get("dimensions", dim) == dim,
         "number of texts": isinstance(texts, list) and 1 <= len(texts) <= 64,
         "texts": all(isinstance(text, str) and text for text in texts),

@@ -1,6 +1,6 @@
 """The embedder behind OpenAI-compatible endpoints.
 
-Not here: which endpoint is asked when (`endpoints.py`).
+Not here: which endpoint is asked when (`endpoints.py`), what one is sent and answers (`remote.py`).
 
 - An answer that is anything else than the vectors asked for counts as that endpoint's failure.
 - A model on a slow machine may not finish a full request in its time, ever: after one that it did
@@ -14,10 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import httpx2
-import msgspec
 import numpy as np
-import openai
 
 from relayer.embedding import knowing
 from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors, close_all
@@ -28,10 +25,10 @@ from relayer.embedding.endpoints import (
     Endpoint,
     Failure,
     Fallback,
-    retry_after_s,
 )
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
+from relayer.embedding.remote import RemoteModel
 from relayer.errors import Unavailable
 from relayer.shares import outside
 from relayer.telemetry.instruments import embedding_failed
@@ -44,20 +41,14 @@ _TEXTS_PER_REQUEST_MAX: Final = 64
 _QUICK_SHARE: Final = 8  # of the deadline: a request done in that part of it could be larger
 # At one token a byte still below the 300,000 tokens that the largest provider takes at once.
 _REQUEST_BYTES_MAX: Final = 256 * 1024
-_CHARS_PER_NUMBER_MAX: Final = 40  # in an answer, with room for spaces
-_ANSWER_BYTES_LEAST: Final = 64 * 1024
 _SPECIAL_TOKENS_MAX: Final = 8  # assumed when there is no tokenizer to ask
-_NORM_MIN: Final = 1e-6
-_RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_REFUSALS: Final = frozenset({400, 413, 422})  # about the input, not about the endpoint
 
 
 class OpenAIEmbedder:
     """One model behind OpenAI-compatible endpoints, which are asked in their given order.
 
     Without a tokenizer, `split` counts UTF-8 bytes: always within the limit, but shorter passages
-    than the model could take. The number of dimensions is sent only with `request_dim`, because
-    few models can choose it.
+    than the model could take.
     """
 
     def __init__(
@@ -69,24 +60,24 @@ class OpenAIEmbedder:
         timeout_s: float = 20.0,
         tokens_max: int = 512,
         tokenizer_folder: Path | None = None,
-        request_dim: bool = False,
         related: float = RELATED,
     ) -> None:
         self.model_id = f"{model}/{dim}"
         self.dim = dim
         self.related = related
-        self._model = model
         self._timeout_s = timeout_s
-        self._request_dim = request_dim
-        self._clients = [_client(endpoint, timeout_s) for endpoint in endpoints]
-        self._fallback = Fallback(clients=self._clients)
+        self._remotes = [
+            RemoteModel(endpoint, model=model, dim=dim, timeout_s=timeout_s)
+            for endpoint in endpoints
+        ]
+        self._fallback = Fallback(clients=self._remotes)
         self._splitter = _splitter_of(tokenizer_folder, tokens_max)
         self.version = f"{self.model_id} {self._splitter.name}"
         self._texts_max = _TEXTS_PER_REQUEST_MAX
 
     async def close(self) -> None:
         """Close the connections."""
-        await close_all(self._clients)
+        await close_all(self._remotes)
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` is not sent.
@@ -129,19 +120,20 @@ class OpenAIEmbedder:
         embedding_failed("refused" if outcome.refused else outcome.cause)
         # Raised outside every handler, so that no upstream error is chained to it.
         _log.warning("embedder: %s", outcome.cause)
-        error = TextRefused if outcome.refused else Unavailable
-        raise error(
+        error = (TextRefused if outcome.refused else Unavailable)(
             "The embedding model is not available.",
             code="embedder.unavailable",
             retry_after_s=max(math.ceil(outcome.rest_s or 0), 1),
         )
+        error.cause = outcome.cause
+        raise error
 
     async def _asked(self, texts: list[str], wait_s_max: float) -> Vectors | Failure:
         async with outside():
             began = time.monotonic()
             with embedding(len(texts)):
                 outcome = await self._fallback.ask(
-                    lambda client: self._attempt(client, texts),
+                    lambda remote: remote.embed(texts),
                     timeout_s=self._timeout_s,
                     wait_s_max=wait_s_max,
                 )
@@ -155,42 +147,6 @@ class OpenAIEmbedder:
                 self._texts_max = min(self._texts_max, count // 2)
         elif count >= self._texts_max and took_s < self._timeout_s / _QUICK_SHARE:
             self._texts_max = min(2 * self._texts_max, _TEXTS_PER_REQUEST_MAX)
-
-    async def _attempt(self, client: openai.AsyncOpenAI, texts: list[str]) -> Vectors | Failure:
-        body_bytes_max = len(texts) * self.dim * _CHARS_PER_NUMBER_MAX + _ANSWER_BYTES_LEAST
-        try:
-            # The body is read and decoded here: the library takes any size and any shape.
-            async with client.embeddings.with_streaming_response.create(
-                model=self._model,
-                input=texts,
-                encoding_format="float",
-                dimensions=self.dim if self._request_dim else openai.omit,
-            ) as response:
-                body = bytearray()
-                async for chunk in response.iter_bytes():
-                    body += chunk
-                    if len(body) > body_bytes_max:
-                        return Failure("answer too long")
-        except openai.APIStatusError as error:
-            return _status_failure(error)
-        except (openai.APIConnectionError, httpx2.TransportError):
-            return Failure("no connection", retry=True)
-        except UnicodeError:  # a lone surrogate in a text
-            return Failure("not text", refused=True)
-        except (openai.OpenAIError, httpx2.HTTPError):
-            return Failure("client error")
-        return _vectors(bytes(body), texts=len(texts), dim=self.dim)
-
-
-def _client(endpoint: Endpoint, timeout_s: float) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
-        base_url=endpoint.base_url,
-        api_key=endpoint.api_key or "none",  # local servers need none, the library insists on one
-        max_retries=0,  # `Fallback` knows about deadlines and other endpoints
-        timeout=timeout_s,
-        # A redirect would send texts to an address that nobody configured.
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
-    )
 
 
 def _splitter_of(folder: Path | None, tokens_max: int) -> Splitter:
@@ -212,41 +168,3 @@ def _first_part(texts: Sequence[str]) -> list[str]:
         if n and size > _REQUEST_BYTES_MAX:
             return list(texts[:n])
     return list(texts)
-
-
-def _status_failure(error: openai.APIStatusError) -> Failure:
-    status = error.status_code
-    return Failure(
-        f"status {status}",
-        retry=status in _RETRIED,
-        refused=status in _REFUSALS,
-        rest_s=retry_after_s(error.response.headers.get("retry-after")),
-    )
-
-
-class _Item(msgspec.Struct):
-    index: int
-    embedding: list[float]
-
-
-class _Answer(msgspec.Struct):
-    data: list[_Item]
-
-
-def _vectors(body: bytes, *, texts: int, dim: int) -> Vectors | Failure:
-    """Return the vectors in an answer if it is one for `texts` texts, (texts, dim)."""
-    try:
-        items = msgspec.json.decode(body, type=_Answer).data
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Failure("not an answer")
-    if [item.index for item in items] != list(range(texts)):
-        return Failure("wrong number or order of vectors")
-    if any(len(item.embedding) != dim for item in items):
-        return Failure("wrong dimension")
-    raw = np.array([item.embedding for item in items], np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.linalg.norm(raw, axis=1, keepdims=True)
-    if not np.isfinite(norms).all() or norms.min() < _NORM_MIN:
-        return Failure("vector without direction")
-    vectors: Vectors = (raw / norms).astype(np.float32)
-    return vectors
