@@ -29,7 +29,7 @@ def build_embedder(settings: Settings) -> Embedder | None:
     """
     if settings.embedder == "none":
         return None
-    if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
+    if is_remote(settings):
         return _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
     published = named(settings.embedder)
     try:
@@ -38,6 +38,13 @@ def build_embedder(settings: Settings) -> Embedder | None:
         # Only whoever starts or administers a relayer is told this.
         message = f"{error.message} The folder: {model.folder_of(published, settings.model_dir)}"
         raise Unavailable(message, code=error.code) from None
+
+
+def is_remote(settings: Settings) -> bool:
+    """Return True if texts are embedded at endpoints, not in the relayer."""
+    return settings.embedder == "openai" or (
+        settings.embedder == "auto" and bool(settings.embedding_model)
+    )
 
 
 def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:

@@ -8,8 +8,10 @@ relayer may ask here how a key stands.
 
 import asyncio
 import os
+import re
 import shutil
 import sys
+from dataclasses import replace
 from typing import Any
 
 from relayer import health
@@ -19,7 +21,7 @@ from relayer.database import watch
 from relayer.database.check import database_clock
 from relayer.database.distribution import layout
 from relayer.database.migrate import head
-from relayer.embedding import building, model
+from relayer.embedding import answers, building, model
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
@@ -45,6 +47,20 @@ DISK_BYTES_MIN = 1 << 30
 CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
 
 
+# The beginning of a failure's words → what mends it; the address is that of whichever is set.
+_ENDPOINT_DO = {
+    "no connection": "start the endpoint, or mend RELAYER_EMBEDDING_BASE_URLS or OPENAI_BASE_URL",
+    "timeout": "RELAYER_EMBEDDING_TIMEOUT_S=60, or give the model a faster machine",
+    "status 3": "RELAYER_EMBEDDING_BASE_URLS, the address it points to: redirects are not followed",
+    "status 401": "OPENAI_API_KEY=, the key that the endpoint wants",
+    "status 403": "OPENAI_API_KEY=, a key that may use RELAYER_EMBEDDING_MODEL",
+    "status 404": "RELAYER_EMBEDDING_BASE_URLS as it stands before /embeddings, mostly up to /v1, "
+    "and RELAYER_EMBEDDING_MODEL as the endpoint calls it",
+    "status 429": "look at the limits and the credit of the key in OPENAI_API_KEY",
+    "status 4": "RELAYER_EMBEDDING_MODEL, a model that the endpoint has and that embeds texts",
+}
+
+
 async def examine(
     settings: Settings,
     key: str = "",
@@ -65,7 +81,7 @@ async def examine(
             _disk(settings),
             _model(settings, built),
             *await _storage(settings, key, built, probe, clock),
-            _embedder(settings, built),
+            *await _embedder(settings, built),
             await asyncio.to_thread(_server, settings),
             _loopback(settings),
         ]
@@ -273,12 +289,44 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     return _finding("key", state == "valid", detail, add)
 
 
-def _embedder(settings: Settings, built: Built) -> Finding:
+async def _embedder(settings: Settings, built: Built) -> list[Finding]:
+    """Whether each endpoint, or the model that runs here, embeds a word."""
     if isinstance(built, RelayerError):
         do = model.fetch_command(named(settings.embedder))
-        return _finding("embedder", False, built.message, do)
-    detail = "none: recall by keyword only" if built is None else built.model_id
-    return _finding("embedder", True, detail)
+        return [_finding("embedder", False, built.message, do)]
+    if built is None:
+        return [_finding("embedder", True, "none: recall by keyword only")]
+    urls = settings.embedding_urls
+    if not building.is_remote(settings) or len(urls) < 2:
+        return [await _embeds(built, built.model_id)]
+    found = []
+    for number, url in enumerate(urls, 1):  # else one that fails would stand behind another
+        alone = building.build_embedder(replace(settings, embedding_base_urls=url))
+        assert alone is not None  # as of all of them
+        try:
+            found.append(await _embeds(alone, f"{alone.model_id}, endpoint {number}"))
+        finally:
+            await alone.close()
+    return found
+
+
+async def _embeds(embedder: Embedder, name: str) -> Finding:
+    try:
+        await embedder.embed(["memory"])
+    except Unavailable as error:
+        cause = error.cause or error.message
+        return _finding("embedder", False, f"{name}: {cause}", _do_about(cause))
+    return _finding("embedder", True, f"{name}, embeds")
+
+
+def _do_about(cause: str) -> str:
+    """What to type where an endpoint does not embed, by the words of its failure."""
+    if other := re.match(rf"{answers.DIMENSION}(\d+)", cause):
+        return f"RELAYER_EMBEDDING_DIM={other[1]}, and restart"
+    return next(
+        (do for words, do in _ENDPOINT_DO.items() if cause.startswith(words)),
+        "look at what answers at RELAYER_EMBEDDING_BASE_URLS, or OPENAI_BASE_URL, and at its log",
+    )
 
 
 def _server(settings: Settings) -> Finding:
