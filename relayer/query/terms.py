@@ -2,28 +2,30 @@
 
 Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`fusion`). Pure.
 
-- Every word of the query has an ordinal. Whatever else may stand for it, an alias or a tag, shares
-  the ordinal and so counts at most once.
+- Every word of the query has an ordinal. Whatever else may stand for it, another form, an alias or
+  a tag, shares the ordinal and so counts at most once.
 - A goal's words come after the query's own: they add, and their absence takes nothing away.
 - Particles stand behind all, of a query that has other words: they tell equals apart, and their
-  absence takes nothing away either.
+  absence takes nothing away either. So do emoji, and the groups that a number is written in.
 - One character can stand for eighteen: what is looked at is counted after normalising.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final, Literal
 
 from relayer.forms import normalize
 from relayer.settings import Limits
-from relayer.words import distinct_words, words
+from relayer.words import QueryWords, distinct_words, words
 from relayer.words.languages import PARTICLES
+from relayer.words.tokens import is_emoji
 
 GOAL_WEIGHT: Final = 0.5  # of a goal's words, and of its vector, beside the query's
 # With nothing, questions in other words than the text lose the little that they share with it (R@10
 # of Chinese .948 to .931); with a fifth, unrelated ones find more (Japanese .30 to .40).
 PARTICLE_WEIGHT: Final = 0.1
+FORM_WEIGHT: Final = 0.8  # of another form of a word, beside the word as it was asked for
 TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
 _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』（）"
 
@@ -56,26 +58,33 @@ def query_terms(
     text: str, *, goal: str | None = None, aliases: Mapping[str, Sequence[str]] | None = None
 ) -> QueryTerms:
     """The terms of a query, at most `Limits.query_words_max` words of it."""
-    every = dict.fromkeys(_beginning(text, Limits.query_bytes_max))
-    own = [w for w in every if w not in PARTICLES] or list(every)
-    particles = [w for w in every if w in PARTICLES] if len(own) < len(every) else []
-    further = [
-        w
-        for w in _beginning(goal or "", Limits.goal_bytes_max)
-        if w not in every and w not in PARTICLES
-    ][: Limits.query_words_max - len(every)]
-    found = [*own, *further, *particles]
-    weights = [1.0] * len(own) + [GOAL_WEIGHT] * len(further) + [PARTICLE_WEIGHT] * len(particles)
-    weighed = enumerate(zip(found, weights, strict=True))
-    terms = [Term("w", word, n, weight) for n, (word, weight) in weighed]
-    ordinals = {word: n for n, word in enumerate(found) if word in every}
+    asked = _beginning(text, Limits.query_bytes_max)
+    aims = _beginning(goal or "", Limits.goal_bytes_max)
+    every = list(asked.forms)
+    own = [w for w in every if not _is_particle(w)] or every
+    aside = [w for w in every if w not in own]
+    aside += [group for group in asked.groups if group not in asked.forms]
+    further = [w for w in aims.forms if w not in asked.forms and not _is_particle(w)]
+    further = further[: max(Limits.query_words_max - len(every), 0)]
+    found = [*own, *further, *aside]
+    weights = [1.0] * len(own) + [GOAL_WEIGHT] * len(further) + [PARTICLE_WEIGHT] * len(aside)
+    forms = {**aims.forms, **asked.forms}
+    terms = []
+    for n, (word, weight) in enumerate(zip(found, weights, strict=True)):
+        terms.append(Term("w", word, n, weight))
+        terms += (Term("w", form, n, weight * FORM_WEIGHT) for form in forms.get(word, ()))
+    ordinals = {word: n for n, word in enumerate(found) if word in asked.forms}
     aliased = islice(_aliases(ordinals, aliases or {}), Limits.query_words_max)
     terms += [Term("w", word, n) for word, n in dict.fromkeys(aliased)]
     terms += [Term("t", name, n) for name, n in dict.fromkeys(_tags(text, ordinals))]
     return QueryTerms(terms, found, len(own))
 
 
-def _beginning(text: str, characters_max: int) -> list[str]:
+def _is_particle(word: str) -> bool:
+    return word in PARTICLES or is_emoji(word)
+
+
+def _beginning(text: str, characters_max: int) -> QueryWords:
     """The distinct words of so much of a text: of all of it, unless it grows or has too many."""
     plain = normalize("NFKC", text)[:characters_max]
     return distinct_words(plain, words_max=Limits.query_words_max)
@@ -88,18 +97,18 @@ def _aliases(
     left = Limits.aliases_characters_max
     for name, others in aliases.items():
         named, left = _within(name, left)
-        if named and all(word in ordinals for word in named):
+        if named.forms and all(word in ordinals for word in named.forms):
             for other in others:
                 found, left = _within(other, left)
-                for word in found:
+                for word in chain(found.forms, *found.forms.values()):
                     if word not in ordinals:
-                        yield word, min(ordinals[its] for its in named)
+                        yield word, min(ordinals[its] for its in named.forms)
 
 
-def _within(text: str, left: int) -> tuple[list[str], int]:
+def _within(text: str, left: int) -> tuple[QueryWords, int]:
     """The words of a text's first so many characters, and how many are left for others."""
     plain = normalize("NFKC", text)[:left]
-    return words(plain), left - len(plain)
+    return distinct_words(plain, words_max=Limits.query_words_max), left - len(plain)
 
 
 def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -122,5 +131,5 @@ def _ordinal(typed: str, ordinals: Mapping[str, int]) -> int | None:
     """Which word of the query this is; what is longer than a tag is none that names one."""
     if len(typed) > Limits.tag_characters_max:
         return None
-    named, _ = _within(typed, Limits.tag_characters_max)
+    named = words(normalize("NFKC", typed)[: Limits.tag_characters_max])
     return min((ordinals[word] for word in named if word in ordinals), default=None)

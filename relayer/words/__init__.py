@@ -6,49 +6,86 @@ Not here: hashing them (`sealed.index`) and ranking (`fusion`).
 - A query and a memory go through the same steps, a query with less of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from relayer.forms import normalize
 from relayer.settings import Limits
+from relayer.words.forms import forms_of, spellings_of
+from relayer.words.grouped import GroupedNumber, take_out_numbers
 from relayer.words.languages import ENGLISH, function_words, language_of, stems
+from relayer.words.spelling import fold
 from relayer.words.tokens import is_plain, terms_of
 
-INDEX_VERSION: Final = 3
+INDEX_VERSION: Final = 4
+
+
+@dataclass(frozen=True)
+class QueryWords:
+    """What a text is searched for by.
+
+    Attributes:
+        forms: its distinct words in order, each with other forms that may stand for it.
+        groups: of numbers that are written so; the whole numbers are words.
+    """
+
+    forms: Mapping[str, Sequence[str]] = field(repr=False)
+    groups: Sequence[str] = field(default=(), repr=False)
 
 
 def words(text: str) -> list[str]:
-    """Index terms in order, with repeats: stems, whole identifiers with their parts, CJK bigrams.
+    """Index terms in order, with repeats: stems, whole identifiers with their parts, CJK bigrams,
+    and other forms of these. Numbers in groups come first.
 
     Function words are left out unless nothing else remains. A text that NFKC makes longer than any
     may be counts with its beginning.
     """
     if is_plain(text):  # each word of a query is asked for by itself, too
         return list(stems(text.casefold(), ENGLISH))
-    plain = normalize("NFKC", text)[: Limits.text_bytes_max]
-    return _stemmed([term for terms in terms_of(plain) for term in terms])
+    rest, grouped = _parse(normalize("NFKC", text)[: Limits.text_bytes_max])
+    found = [term for each in grouped for term in (each.whole, *each.groups)]
+    found += chain.from_iterable(terms_of(rest))
+    language, kept = _drop_function_words(found)
+    stems_of = {}
+    for term in set(kept):
+        stems_of[term] = stems(term, language)
+        for form in forms_of(term):
+            stems_of[term] += stems(form, language)
+    return [stem for term in kept for stem in stems_of[term]]
 
 
-def distinct_words(text: str, *, words_max: int) -> list[str]:
-    """The same without repeats, at most so many of them; of a text in NFKC.
+def distinct_words(text: str, *, words_max: int) -> QueryWords:
+    """The words of a query, at most so many of them; of a text in NFKC.
 
     What is behind twice as many terms is not looked at: enough words are left of them without
     function words.
     """
-    if is_plain(text):
-        return list(stems(text.casefold(), ENGLISH))
-    found: dict[str, None] = {}
-    for terms in terms_of(text):
+    rest, grouped = (text, []) if is_plain(text) else _parse(text)
+    found = dict.fromkeys(each.whole for each in grouped)
+    for terms in terms_of(rest):
         found.update(dict.fromkeys(terms))
         if len(found) > 2 * words_max:
             break
-    return list(dict.fromkeys(_stemmed(list(found))))[:words_max]
+    language, kept = _drop_function_words(list(found))
+    forms: dict[str, list[str]] = {}
+    for term in kept:
+        first, *others = stems(term, language)
+        spelt = [stems(form, language) for form in (*forms_of(term), *spellings_of(term))]
+        forms.setdefault(first, []).extend(chain.from_iterable(spelt))
+        for other in others:
+            forms.setdefault(other, [])
+    groups = dict.fromkeys(group for each in grouped for group in each.groups)
+    return QueryWords(dict(list(forms.items())[:words_max]), list(groups))
 
 
-def _stemmed(found: Sequence[str]) -> list[str]:
-    """The stems of terms without function words, unless there are no others."""
+def _parse(text: str) -> tuple[str, list[GroupedNumber]]:
+    return take_out_numbers(fold(text))
+
+
+def _drop_function_words(found: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The language of terms, and those that are no function words of it, unless there are none."""
     language = language_of(found)
     left_out = function_words(language)
-    kept = [term for term in found if term not in left_out] or found
-    stems_of = {term: stems(term, language) for term in set(kept)}
-    return [stem for term in kept for stem in stems_of[term]]
+    return language, [term for term in found if term not in left_out] or found

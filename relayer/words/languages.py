@@ -21,6 +21,7 @@ from unicodedata import category
 import Stemmer
 
 from relayer.forms import normalize
+from relayer.words.spelling import fold
 
 ENGLISH: Final = "english"
 
@@ -38,7 +39,10 @@ _UNSTEMMED: Final = re.compile(
     "\U00020000-\U0002f7ff\U00030000-\U0003ffff]+"
 )
 _ACCENTS: Final = re.compile("(?<=[a-zα-ω])[\u0300-\u036f]+")
-_NOT_COMPOSED: Final = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"})
+_NOT_COMPOSED: Final = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ŋ": "n", "ŧ": "t", "ı": "i"}
+    | {"æ": "ae", "œ": "oe", "þ": "th"}
+)
 
 
 def _lines(name: str) -> Iterator[tuple[str, list[str]]]:
@@ -144,5 +148,8 @@ def folded(term: str) -> str:
 
 # As a query has them, stemmed: what it is not asked by, though memories have it in their index.
 PARTICLES: Final = frozenset(
-    stem for _, terms in _lines("particles.txt") for term in terms for stem in stems(term, ENGLISH)
+    stem
+    for _, terms in _lines("particles.txt")
+    for term in terms
+    for stem in stems(fold(term), ENGLISH)
 )

@@ -1,6 +1,7 @@
 """What stands between blanks, taken apart: words, numbers, dates, identifiers, runs without blanks.
 
-Not here: stems and function words (`languages`).
+Not here: how a text is spelled (`spelling`), numbers in groups (`grouped`), stems and function
+words (`languages`).
 
 - An identifier is a term whole, in its dotted and slashed segments and in its parts, so that any of
   them finds it. Hyphens, underscores and humps are taken out of the whole: `fooBar` is `foo_bar`.
@@ -28,19 +29,18 @@ _OTHERS: Final = (
     "\u1000-\u109f",  # Burmese
     "\u1780-\u17ff",  # Khmer
 )
+# An emoji is a word, and so is a flag, of two letters; not what lines and boxes are drawn with.
+_EMOJI: Final = re.compile(
+    "[\u231a-\u23ff\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"
+    "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+    "|[\U0001f1e6-\U0001f1ff]{2}"
+)
 _RUN: Final = re.compile(
-    f"(?P<whose_characters_are_words>[{_HAN}]+|[{_HANGUL}]+)|"
+    f"(?P<whose_characters_are_words>[{_HAN}]+|[{_HANGUL}]+)|(?P<emoji>{_EMOJI.pattern})|"
     + "|".join(f"[{script}]+" for script in _OTHERS)
 )
 # Marks that no letter has taken in, and vowel signs of Indic scripts, are not letters to Python.
 _LETTER: Final = r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])"
-# What most write without: vowel points of Hebrew and Arabic, a stretched line, a place to break.
-_UNWRITTEN: Final = re.compile(
-    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
-    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
-    "\u00ad\u2060\ufeff]"
-)
-_HYPHEN: Final = "\u2010"  # that NFKC makes of one at which no line may break
 _JOINT: Final = r"[-_.@/\\:+']|(?<=\d),(?=\d)|(?<=[^\W\d_])&(?=[^\W\d_])"
 # Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
 _TOKEN: Final = re.compile(rf"{_LETTER}+(?:(?:{_JOINT}){_LETTER}+)*(?:\+\+|\#(?!\w))?")
@@ -50,8 +50,6 @@ _DATES: Final = (
     re.compile(r"(?:(?P<year>\d{4})年)?(?P<month>\d\d?)月(?P<day>\d\d?)日"),
     re.compile(r"(?P<day>\d\d?)\.(?P<month>\d\d?)\.(?P<year>\d{4})"),
 )
-# Printed in groups of four: a bank account.
-_ACCOUNT: Final = re.compile(r"\b[A-Z]{2}\d\d(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?\b")
 _THOUSANDS: Final = re.compile(r"(\d{1,3}(?:,\d{3})+)(?:\.(\d+))?|(\d{1,3}(?:\.\d{3})+)(?:,(\d+))?")
 _DECIMAL_COMMA: Final = re.compile(r"\d+,\d+")
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
@@ -64,15 +62,11 @@ _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _HUMP: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z]+")
 _INITIALS: Final = re.compile(r"[A-Za-z](?:\.[A-Za-z]){2,}")  # U.S.A; U.S would be "us"
 _LETTERS_DIGITS: Final = re.compile(r"([a-z]{2,})(\d{2,8})")
-_HEX: Final = re.compile(r"[0-9a-f]{8,}")
+_HEX: Final = re.compile(r"(?=\d*[a-f])[0-9a-f]{8,}")
 
 
 def terms_of(text: str) -> Iterator[tuple[str, ...]]:
-    """For each word of a text in NFKC, the case-folded terms that it is found by."""
-    text = text.replace("’", "'")
-    if not text.isascii():
-        text = _UNWRITTEN.sub("", text).replace(_HYPHEN, "-")
-    text = _ACCOUNT.sub(lambda m: f"{m[0].replace(' ', '')} {m[0]}", text)
+    """For each word of a text in one spelling, the case-folded terms that it is found by."""
     text = _FIGURES.sub(_dated, text)
     terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
     at = 0
@@ -94,10 +88,17 @@ def _dated(figures: re.Match[str]) -> str:
 
 
 def _run_terms(run: re.Match[str]) -> tuple[str, ...]:
-    """Overlapping pairs; single characters, too, where one can be a word."""
+    """Overlapping pairs; single characters, too, where one can be a word; an emoji."""
     text = run[0]
+    if run["emoji"]:
+        return (text,)
     pairs = tuple(text[i : i + 2] for i in range(len(text) - 1))
     return (*pairs, *text) if run["whose_characters_are_words"] else pairs
+
+
+def is_emoji(term: str) -> bool:
+    """Return True for an emoji: it stands everywhere and says little, unless it stands alone."""
+    return _EMOJI.fullmatch(term) is not None
 
 
 def is_plain(token: str) -> bool:
