@@ -135,6 +135,16 @@ class TestStore:
         assert answer.details["fact_count"] == 1
         assert await texts_of(owner) == ["Locker 17, blue door."]
 
+    async def test_a_text_that_a_host_read_as_json_is_stored_as_a_text(
+        self, shared_relayer: RunningRelayer
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        answer = await call(owner, "memory_store", text={"locker": "17, blue door"})
+        assert not answer.is_error
+        assert await texts_of(owner) == ['{"locker": "17, blue door"}']
+        found = await call(owner, "memory_search", query=["locker", 17])
+        assert found.details["count"] == 1
+
     async def test_what_was_forgotten_may_be_stored_again(
         self, shared_relayer: RunningRelayer
     ) -> None:
@@ -184,13 +194,16 @@ class TestArguments:
         [
             ("memory_search", {}, "query is a text of 1"),
             ("memory_search", {"query": "  "}, "query is a text of 1"),
-            ("memory_search", {"query": 7}, "query is a text"),
+            ("memory_search", {"query": None}, "query is a text"),
             ("memory_search", {"query": "x" * 4001}, "query is a text"),
             ("memory_search", {"query": "tea", "limit": 0}, "limit is a whole number from 1 to 20"),
             ("memory_search", {"query": "tea", "limit": 21}, "limit is a whole number"),
             ("memory_search", {"query": "tea", "limit": True}, "limit is a whole number"),
             ("memory_search", {"query": "tea", "limit": "5"}, "limit is a whole number"),
-            ("memory_search", {"query": "tea", "namespace": ""}, "namespace is a text"),
+            ("memory_search", {"query": "tea", "namespace": ""}, "namespace: leave it out"),
+            ("memory_search", {"query": "tea", "namespace": "null"}, "namespace: leave it out"),
+            ("memory_store", {"text": TEA, "namespace": "None"}, "namespace: leave it out"),
+            ("memory_store", {"text": TEA, "namespace": " undefined"}, "namespace: leave it out"),
             ("memory_search", {"query": "tea", "namespace": "a\x00b"}, "control characters"),
             ("memory_search", {"query": "tea", "namespace": ["a"]}, "namespace is a text"),
             ("memory_search", {"query": "tea", "max": 5}, "takes query, limit, namespace"),

@@ -24,6 +24,7 @@ from memrelay.errors import (
     NotGranted,
     ServerError,
 )
+from memrelay.gateway.arguments import NO_NAMESPACE, as_name, as_text, is_placeholder
 from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, encodable
@@ -132,7 +133,7 @@ class Tools:
             return ToolAnswer.failed(explained(error))
 
     async def _search(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
-        query = _text(arguments, "query", chars_max=QUERY_CHARS_MAX)
+        query = _text(as_text(arguments.get("query")), "query", chars_max=QUERY_CHARS_MAX)
         limit = _number(arguments, "limit", SEARCH_RESULTS, SEARCH_RESULTS_MAX)
         if arguments.get("namespace") is None:
             namespaces = (seat.namespace, *await seat.shared())
@@ -164,7 +165,8 @@ class Tools:
         return ToolAnswer(text=f"{UNTRUSTED}\n{line(memory)}", details=details_of(memory))
 
     async def _store(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
-        text = _text(arguments, "text", chars_min=STORE_CHARS_MIN, chars_max=STORE_CHARS_MAX)
+        given = as_text(arguments.get("text"))
+        text = _text(given, "text", chars_min=STORE_CHARS_MIN, chars_max=STORE_CHARS_MAX)
         if looks_injected(text):
             return ToolAnswer.failed("This is not stored: it looks like an instruction.")
         wish = None
@@ -249,8 +251,11 @@ class Tools:
 async def _namespace(seat: Seat, arguments: Arguments) -> str:
     if arguments.get("namespace") is None:
         return seat.namespace
+    named = _text(as_name(arguments["namespace"]), "namespace", chars_max=128, chars_min=0)
+    if is_placeholder(named):
+        raise Unusable(f"namespace: {NO_NAMESPACE}.")
     try:
-        name = normalise_namespace(_text(arguments, "namespace", chars_max=128))
+        name = normalise_namespace(named)
     except Invalid as error:
         raise Unusable(str(error)) from None
     if not await seat.may_use(name):
@@ -282,17 +287,16 @@ async def _own(seat: Seat, memory_id: str) -> Memory:
     return memory
 
 
-def _text(arguments: Arguments, name: str, *, chars_max: int, chars_min: int = 1) -> str:
-    value = arguments.get(name)
-    text = encodable(value).strip() if isinstance(value, str) else ""
-    if not chars_min <= len(text) <= chars_max:
+def _text(value: object, name: str, *, chars_max: int, chars_min: int = 1) -> str:
+    text = encodable(value).strip() if isinstance(value, str) else None
+    if text is None or not chars_min <= len(text) <= chars_max:
         raise Unusable(f"{name} is a text of {chars_min} to {chars_max} characters.")
     return text
 
 
 def _id(arguments: Arguments) -> str:
     try:
-        return str(UUID(_text(arguments, "id", chars_max=64)))
+        return str(UUID(_text(arguments.get("id"), "id", chars_max=64)))
     except ValueError:
         raise Unusable("id is that of a memory, as memory_search shows it.") from None
 

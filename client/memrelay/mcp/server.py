@@ -44,9 +44,10 @@ from memrelay.errors import (
 from memrelay.gateway.events import encodable
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.gateway.tool_answers import explained
+from memrelay.mcp.arguments import MemoryId
 from memrelay.mcp.lines import Lines
 from memrelay.mcp.told import Told, told_one
-from memrelay.mcp.tools import MemoryId, client_of, tools_of
+from memrelay.mcp.tools import client_of, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace

@@ -1,6 +1,7 @@
 """The tools of the MCP server: what a model may call, and with which arguments.
 
-It does not own what a model reads of a memory (`told.py`), failures and deadlines (`server.py`).
+It does not own how an argument is read (`arguments.py`), what a model reads of a memory
+(`told.py`), failures and deadlines (`server.py`).
 
 - Every argument has a type, a description and a bound; an unknown one is refused.
 - What looks like instructions to a model is not stored, be it in a tag: it would not be shown.
@@ -15,15 +16,27 @@ from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ToolAnnotations
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import Field
 
-from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.profiles import LiveProfile
+from memrelay.mcp.arguments import (
+    ID_PATTERN,
+    Cursor,
+    Kind,
+    MemoryId,
+    Moment,
+    NoneIfPlaceholder,
+    Space,
+    Tags,
+    Text,
+    TextsAsTheyCame,
+    Time,
+)
 from memrelay.mcp.told import (
     Analysed,
     Found,
@@ -44,48 +57,6 @@ from memrelay.outcomes import Edited, ForgottenMany, StateChanged
 
 _REVIEWED = 20
 
-Kind = Literal[
-    "fact",
-    "preference",
-    "decision",
-    "event",
-    "working",
-    "episodic",
-    "semantic",
-    "procedural",
-    "summary",
-]
-Space = Annotated[
-    str | None,
-    Field(
-        min_length=1,
-        max_length=128,
-        description="The namespace; leave it out for this agent's own. See memory_namespaces.",
-    ),
-]
-_ID_PATTERN = r"^[0-9A-Za-z-]{1,64}$"
-MemoryId = Annotated[
-    str,
-    Field(pattern=_ID_PATTERN, description="The memory's id, as a recall shows it."),
-]
-Cursor = Annotated[
-    str | None,
-    Field(min_length=1, max_length=512, description="The next_cursor of the page before."),
-]
-Tags = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=128)]] | None,
-    Field(max_length=32, description="Short words to find it by, or to find only such."),
-]
-
-
-def _of_some_year(value: datetime) -> datetime:
-    rfc3339(value)
-    return value
-
-
-Time = Annotated[AwareDatetime, AfterValidator(_of_some_year)]
-Moment = Annotated[Time | None, Field(description="RFC 3339 time with an offset.")]
-
 
 class _Tools:
     """The tools; their docstrings and parameters are what a model reads."""
@@ -102,6 +73,7 @@ class _Tools:
         text: Annotated[
             str,
             Field(min_length=3, max_length=65_536, description="One self-contained statement."),
+            Text,
         ],
         namespace: Space = None,
         kind: Annotated[Kind | None, Field(description="What sort of memory it is.")] = None,
@@ -135,7 +107,9 @@ class _Tools:
     async def memory_recall(
         self,
         query: Annotated[
-            str, Field(min_length=1, max_length=4000, description="A question or some words.")
+            str,
+            Field(min_length=1, max_length=4000, description="A question or some words."),
+            Text,
         ],
         namespace: Space = None,
         limit: Annotated[int, Field(ge=1, le=20, description="How many at most.")] = 5,
@@ -154,6 +128,8 @@ class _Tools:
                 max_length=1000,
                 description="What you are about to do, if the query alone does not tell.",
             ),
+            Text,
+            NoneIfPlaceholder,
         ] = None,
     ) -> Annotated[CallToolResult, Found]:
         """Search the memory by meaning and by words, best first.
@@ -190,6 +166,7 @@ class _Tools:
         text: Annotated[
             str,
             Field(min_length=3, max_length=60_000, description="A conversation or another text."),
+            Text,
         ],
         namespace: Space = None,
         occurred_at: Annotated[
@@ -275,10 +252,11 @@ class _Tools:
         text: Annotated[
             str | None,
             Field(min_length=3, max_length=65_536, description="The whole new statement."),
+            Text,
         ] = None,
         kind: Annotated[Kind | None, Field(description="What sort of memory it is.")] = None,
         tags: Annotated[
-            list[Annotated[str, Field(min_length=1, max_length=128)]] | None,
+            list[Annotated[str, Field(min_length=1, max_length=128), Text]] | None,
             Field(max_length=32, description="Instead of the tags that it has."),
         ] = None,
         revision: Annotated[
@@ -339,7 +317,7 @@ class _Tools:
     async def memory_forget_many(
         self,
         memory_ids: Annotated[
-            list[Annotated[str, Field(pattern=_ID_PATTERN)]] | None,
+            list[Annotated[str, Field(pattern=ID_PATTERN)]] | None,
             Field(min_length=1, max_length=100, description="Their ids, or else a filter."),
         ] = None,
         namespace: Space = None,
@@ -451,6 +429,7 @@ def _tool(
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
     tool.parameters = arguments.model_json_schema(by_alias=True)
+    tool.fn_metadata = TextsAsTheyCame(**dict(tool.fn_metadata))
     return tool
 
 
