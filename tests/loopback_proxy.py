@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,6 +21,7 @@ class Proxy:
     """Where it listens, whom it leads to, and which answers went through."""
 
     backends: list[str]
+    tls: ssl.SSLContext | None = None  # between its clients and itself
     url: str = ""
     statuses: Counter[int] = field(default_factory=Counter)
     in_vain: list[bytes] = field(default_factory=list)  # 503 that do not say when to come again
@@ -28,6 +30,8 @@ class Proxy:
     async def lead(self, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         """Carry one connection to the next backend that takes it."""
         with suppress(OSError):
+            if self.tls is not None:
+                await answer.start_tls(self.tls)
             await relay((near, answer), await self._connected(), self._watch)
 
     async def _connected(self) -> Ends:
@@ -67,11 +71,11 @@ async def _carry(
 
 
 @contextmanager
-def loopback_proxy(*backends: str) -> Iterator[Proxy]:
+def loopback_proxy(*backends: str, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
     """A proxy that runs on a thread of its own."""
-    proxy = Proxy(list(backends))
+    proxy = Proxy(list(backends), tls)
     with loopback_server(proxy.lead) as port:
-        proxy.url = f"http://127.0.0.1:{port}"
+        proxy.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
         yield proxy
 
 

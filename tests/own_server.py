@@ -78,6 +78,14 @@ def own_server(
     connect_args: dict[str, Any], folder: Path, *, renames: bool = False
 ) -> Iterator[OwnServer]:
     """A database reached by TLS only, as long as it is needed."""
+    authority, context = authority_and_server(folder)
+    server = OwnServer(connect_args, authority, context, renames)
+    with loopback_server(server.lead) as server.port:
+        yield server
+
+
+def authority_and_server(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """The certificate of an authority, and a server's context with one that it signed."""
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority, private = folder / "authority.crt", folder / "server.pem"
     authority.write_bytes(_certificate("authority", authority_key, "authority", authority_key))
@@ -91,9 +99,7 @@ def own_server(
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(private)
-    server = OwnServer(connect_args, authority, context, renames)
-    with loopback_server(server.lead) as server.port:
-        yield server
+    return authority, context
 
 
 def other_authority(folder: Path) -> Path:

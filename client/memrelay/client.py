@@ -17,7 +17,7 @@ import httpx
 
 from memrelay import listening, webhooks
 from memrelay.answers import onward
-from memrelay.config import Settings, check_url, connecting, is_loopback
+from memrelay.config import Settings, certificates_for, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, listen
@@ -156,10 +156,6 @@ class _Client:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
 
-    def _verified(self) -> bool:
-        # Without TLS nobody is verified, and reading all authorities takes longer than a request.
-        return self._url.scheme == "https" or self._proxied()
-
 
 class _NoCookies(httpx.Cookies):
     # They would never be sent back, and whoever answers could set more of them without end. A jar
@@ -211,7 +207,7 @@ class MemoryClient(_Client):
         with connecting():
             self._http = httpx.AsyncClient(
                 transport=transport,
-                verify=self._verified(),
+                verify=certificates_for(self._url),
                 trust_env=self._proxied(),
             )
         self._http._cookies = _NoCookies()  # httpx has no parameter for it
@@ -428,7 +424,7 @@ class SyncMemoryClient(_Client):
         with connecting():
             self._http = httpx.Client(
                 transport=transport,
-                verify=self._verified(),
+                verify=certificates_for(self._url),
                 trust_env=self._proxied(),
             )
         self._http._cookies = _NoCookies()  # httpx has no parameter for it

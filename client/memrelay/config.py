@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import re
+import ssl
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -238,6 +239,21 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def certificates_for(url: httpx.URL) -> ssl.SSLContext | bool:
+    """Return whose certificates a connection believes, as httpx takes it for `verify`.
+
+    They are those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, else those that httpx brings along.
+
+    Raises:
+        OSError: a variable names what has none.
+    """
+    if url.scheme == "https":
+        # httpx reads the variables only where it takes a proxy from the environment, too.
+        return httpx.create_ssl_context()
+    # Without TLS nobody is verified, and reading all authorities takes longer than a request.
+    return not is_loopback(url.host)
 
 
 def is_named(profile: str | Path | None, environ: Mapping[str, str]) -> bool:

@@ -178,7 +178,7 @@ class Poster:
     def _transport(self) -> httpx2.AsyncHTTPTransport:
         # A kept connection belongs to an address: the next name there would not be asked for.
         return httpx2.AsyncHTTPTransport(
-            verify=self._tls or True,
+            verify=self._tls or httpx2.create_ssl_context(),  # those of SSL_CERT_FILE, if it is set
             trust_env=False,
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
@@ -202,7 +202,7 @@ class Poster:
                 status = await self._posted(target, address, body, headers)
         except (TimeoutError, httpx2.TimeoutException):
             raise Undelivered("timeout") from None
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, OSError):  # the latter of a file without certificates
             raise Undelivered("unreachable") from None
         if not 200 <= status < 300:
             raise Undelivered(f"status {status}", gone=status == 410)

@@ -2,21 +2,27 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from relayer.embedding.embedders import TextRefused
+from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from tests.embeddings_server import (
     DIM,
+    KEY,
+    MODEL,
     SPELLED,
     EmbeddingsServer,
     Taste,
     assert_vectors_of,
     embedder_of,
 )
+from tests.loopback_proxy import loopback_proxy
+from tests.own_server import authority_and_server
 
 TEXTS = [f"text {n}" for n in range(20)]
 
@@ -143,6 +149,27 @@ async def test_an_endpoint_that_has_become_strict_is_understood(
     assert_vectors_of(await remote.embed(["one"]), ["one"])
     server.taste = taste
     assert_vectors_of(await remote.embed(TEXTS), TEXTS)
+
+
+async def test_an_endpoint_under_an_authority_that_the_environment_names(
+    server: EmbeddingsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, context = authority_and_server(tmp_path)
+    with loopback_proxy(server.url, tls=context) as front:
+        for named in (None, authority):
+            monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+            if named:
+                monkeypatch.setenv("SSL_CERT_FILE", str(named))
+            embedder = OpenAIEmbedder(
+                endpoints=[Endpoint(f"{front.url}/v1", KEY)], model=MODEL, dim=DIM
+            )
+            if named:
+                assert_vectors_of(await embedder.embed(["one"]), ["one"])
+            else:
+                with pytest.raises(Unavailable):
+                    await embedder.embed(["one"])
+            await embedder.close()
+    assert server.requests == [["one"]]
 
 
 async def test_each_endpoint_is_remembered_by_itself(

@@ -167,6 +167,24 @@ class TestWhere:
             await poster.close()
         assert len(hook.posts) == taken
 
+    async def test_the_authority_that_the_environment_names_is_believed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server, _ = certificate(tmp_path, "hook.example")
+        resolve(monkeypatch, ["127.0.0.1"])
+        async with listening(server) as hook:
+            target = parse_target(f"https://hook.example:{hook.port}/", "private")
+            for named, taken in (("cert.pem", True), ("none.pem", False)):
+                monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / named))
+                poster = Poster(reach="private")
+                if taken:
+                    assert await poster.post(target, b"{}", {}, account=ANYBODY) == 204
+                else:
+                    with pytest.raises(Undelivered, match="unreachable"):
+                        await poster.post(target, b"{}", {}, account=ANYBODY)
+                await poster.close()
+        assert len(hook.posts) == 1
+
     async def test_no_redirect_proxy_or_cookie(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with listening() as hook, listening() as elsewhere:
             monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{elsewhere.port}")

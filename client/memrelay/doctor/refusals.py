@@ -18,7 +18,7 @@ import httpx
 
 from memrelay.answers import read_json_object, rfc3339
 from memrelay.client import SyncMemoryClient
-from memrelay.config import Settings, check_url, connecting, is_loopback
+from memrelay.config import Settings, certificates_for, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
@@ -45,7 +45,11 @@ class Inquiry:
         self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
         self._timeout_s = timeout_s
         with connecting():
-            self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
+            self._http = httpx.Client(
+                timeout=timeout_s,
+                verify=certificates_for(self.url),
+                trust_env=not is_loopback(self.url.host),
+            )
         self._deadline = Deadline()
         self._deadline.watch(self._http)
 
@@ -96,7 +100,8 @@ def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
     certificate = next((c for c in found if isinstance(c, ssl.SSLCertVerificationError)), None)
     if certificate is not None:
         return problem(
-            f"The certificate of {url.host} does not hold: {certificate.verify_message}.",
+            f"The certificate of {url.host} does not hold: {certificate.verify_message}. Name an "
+            "authority of your own in SSL_CERT_FILE.",
             f"openssl s_client -connect {host}:{port} -servername {host}",
         )
     if any(isinstance(cause, ssl.SSLError) for cause in found):
