@@ -12,16 +12,17 @@ from memrelay.gateway.filters import (
     emoji_count,
     folded,
     injection_pattern,
-    is_filler,
     is_markup,
     is_worth_keeping,
     looks_injected,
+    only_asks,
     without_noise,
 )
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 
 MEMWAL = GatewaySettings()
+STRICT = PROFILES["memwal-strict"]
 CORE_PLUS = PROFILES["core-plus"]
 MEMSEARCH = PROFILES["memsearch"]
 PLAIN = "The staging server moved to Frankfurt."
@@ -288,56 +289,86 @@ def test_a_mib_of_marks_takes_no_hours():
 def test_a_megabyte_made_to_slow_a_pattern_down_is_read_through(seed):
     """Without a match, every pattern is tried to the end of the text; the last trigger keeps it."""
     text = seed * (1_000_000 // len(seed)) + "\nanna@example.org"
-    assert is_worth_keeping(text, MEMWAL)
+    assert is_worth_keeping(text, STRICT)
     assert emoji_count(text) == 0
     assert without_noise(text).endswith("anna@example.org")
 
 
 @pytest.mark.parametrize("text", ["hello th", "0123456789", " "])
 def test_texts_up_to_ten_characters_are_dropped_whatever_they_say(text):
-    """capability 0.21: a text of ten characters or fewer is dropped."""
-    assert not is_worth_keeping(text, MEMWAL)
-    assert not is_worth_keeping("I like it!", MEMWAL)  # ten, with a trigger
-    assert is_worth_keeping("I like it!!", MEMWAL)
-    assert is_worth_keeping("I like it!", replace(MEMWAL, message_chars_min=0))
+    """capability 0.21: a text of ten characters or fewer is dropped, in MemWal's own profile."""
+    assert not is_worth_keeping(text, STRICT)
+    assert not is_worth_keeping("I like it!", STRICT)  # ten, with a trigger
+    assert is_worth_keeping("I like it!!", STRICT)
+    assert is_worth_keeping("I like it!", replace(STRICT, message_chars_min=0))
 
 
 def test_short_messages_are_rejected():
-    """capability 0.22: a message under thirty characters is not captured."""
+    """capability 0.22: a message under thirty characters is not captured, in MemWal's profile."""
     text = "The server moved to Frankfurt"
     assert len(text) == 29
-    assert not is_worth_keeping(text, MEMWAL)
-    assert is_worth_keeping(text + ".", MEMWAL)
-    assert is_worth_keeping(text, replace(MEMWAL, capture_chars_min=29))
+    assert not is_worth_keeping(text, STRICT)
+    assert is_worth_keeping(text + ".", STRICT)
+    assert is_worth_keeping(text, replace(STRICT, capture_chars_min=29))
+    assert is_worth_keeping(text, MEMWAL)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "ok",
-        "Thanks!",
-        "sure",
-        "OK, thank you very much!",
-        "Sounds good, great, thanks a lot!! 👍",
-        "Good morning",
-        "Vielen Dank, alles klar!",
-        "Guten Morgen",
-        "ja, passt",
-        "…!?",
-        "",
+        "I'm vegan.",
+        "We use Go.",
+        "Oslo",
+        "Rex.",
+        "ok, use Postgres",
+        "yes, on Friday",
+        "danke Anna",
+        "我吃素。",
+        "我对花生过敏",
+        "猫はみかん",
+        "채식주의자예요",
+        "ฉันแพ้ถั่ว",
+        "أنا نباتي",
+        "मैं शाकाहारी हूँ",
+        "Я веган",
+        "我们的 staging server 在 Frankfurt",
+        "/remember I'm vegan",
     ],
 )
-def test_greetings_thanks_and_assent_are_filler(text):
-    """capability 0.23: filler such as thanks and assent is not captured, however long."""
-    assert is_filler(text)
-    assert not is_worth_keeping(f"{text} " + "okay thanks " * 5, MEMWAL)
+def test_a_short_text_that_says_something_is_kept_in_every_script(text):
+    assert is_worth_keeping(text, MEMWAL)
 
 
 @pytest.mark.parametrize(
-    "text", ["ok, use Postgres", "yes, on Friday", "danke Anna", "Good Morning America", "no 5"]
+    "text", ["ok", "Thanks!", "Vielen Dank, alles klar!", "…!?", "", "好的，谢谢！", "👍"]
 )
-def test_words_that_say_something_are_no_filler(text):
-    assert not is_filler(text)
+def test_greetings_thanks_and_assent_are_not_captured(text):
+    """capability 0.23: filler such as thanks and assent is not captured, however long."""
+    for settings in PROFILES.values():
+        assert not is_worth_keeping(text, settings)
+        assert not is_worth_keeping(f"{text} " + "okay thanks " * 5, settings)
+
+
+@pytest.mark.parametrize("text", ["/new", "/status\n/compact", "1", "y"])
+def test_commands_and_choices_from_a_menu_are_not_captured(text):
+    assert not is_worth_keeping(text, MEMWAL)
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("Where is staging?", True),
+        ("Hi! Where is it? And who runs it?", True),
+        ("谁负责数据库迁移？", True),
+        ("Where is it? I moved to Oslo.", False),
+        ("I'm vegan. What shall I cook?", False),
+        ("Can you remember that I'm vegan?", False),
+        ("Is my dog Rex allowed in, my dog is small?", False),
+        ("Thanks!", False),
+    ],
+)
+def test_a_text_that_only_asks_tells_nothing(text, asks):
+    assert only_asks(text) == asks
 
 
 @pytest.mark.parametrize(
@@ -423,16 +454,16 @@ def test_attempts_at_injection_are_rejected_whatever_they_promise(text):
 )
 def test_trigger_words_keep_a_short_message(text):
     """capability 0.27: preferences, decisions, phone numbers and addresses are kept at once."""
-    assert len(text) < MEMWAL.capture_chars_min
-    assert is_worth_keeping(text, MEMWAL)
-    assert is_worth_keeping(f"{text} 🎉🎉🎉🎉🎉", MEMWAL)
+    assert len(text) < STRICT.capture_chars_min
+    assert is_worth_keeping(text, STRICT)
+    assert is_worth_keeping(f"{text} 🎉🎉🎉🎉🎉", STRICT)
 
 
 @pytest.mark.parametrize(
     "text", ["It rained in Oslo", "At 2026-05-04 09:30:00", "Version 1.2.3.4.5", "a@b is no mail"]
 )
-def test_other_short_messages_are_not_kept(text):
-    assert not is_worth_keeping(text, MEMWAL)
+def test_other_short_messages_are_not_kept_there(text):
+    assert not is_worth_keeping(text, STRICT)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from memrelay.gateway.settings import PROFILES, GatewaySettings
 
 MEMWAL = GatewaySettings()
 CORE_PLUS = PROFILES["core-plus"]
+STRICT = PROFILES["memwal-strict"]
 QUERY = "Where is the staging server?"
 TURN = Turn(messages=(Message(USER, "The staging server moved to Frankfurt."),))
 
@@ -34,15 +35,39 @@ def test_an_ordinary_turn_is_recalled_for_and_captured():
         assert capture_refusal(TURN, context, MEMWAL) is None
 
 
-@pytest.mark.parametrize("query", ["", "hi", "what is i"])
+@pytest.mark.parametrize("query", ["", "hi", "what is i", "猫の名前は？"])
 def test_prompts_under_ten_characters_are_skipped(query):
-    """capability 0.8: a prompt under ten characters leads to no recall."""
-    assert recall_refusal(query, Context(), MEMWAL) == "trivial"
+    """capability 0.8: a prompt under ten characters leads to no recall, in MemWal's own profile."""
+    assert recall_refusal(query, Context(), STRICT) == "trivial"
 
 
 def test_a_prompt_of_ten_characters_is_not_skipped():
-    assert recall_refusal("What is it", Context(), MEMWAL) is None
-    assert recall_refusal("What is i", Context(), replace(MEMWAL, prompt_chars_min=9)) is None
+    assert recall_refusal("What is it", Context(), STRICT) is None
+    assert recall_refusal("What is i", Context(), replace(STRICT, prompt_chars_min=9)) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Oslo?",
+        "my dog?",
+        "猫の名前は？",
+        "我的狗叫什么名字？",
+        "猫？",
+        "개 이름?",
+        "หมาชื่ออะไร",
+        "Где ключ?",
+    ],
+)
+def test_a_short_prompt_that_asks_for_something_is_recalled_for_in_every_script(query):
+    assert recall_refusal(query, Context(), MEMWAL) is None
+
+
+@pytest.mark.parametrize(
+    "query", ["", "hi", "ok", "👍", "thanks!", "y", "?", "/status", "谢谢", "네"]
+)
+def test_a_prompt_that_says_nothing_is_skipped(query):
+    assert recall_refusal(query, Context(), MEMWAL) == "trivial"
 
 
 def test_the_core_plus_profile_skips_prompts_under_five_characters():

@@ -126,11 +126,15 @@ class TestRecall:
             assert await gateway.flush(30)
         assert await texts_of(owner) == [TEA]
 
-    async def test_a_short_prompt_is_not_looked_up(self, shared_relayer: RunningRelayer) -> None:
+    async def test_only_a_prompt_that_says_nothing_is_not_looked_up(
+        self, shared_relayer: RunningRelayer
+    ) -> None:
         owner = await founded(shared_relayer.url)
         await remember(owner, TEA)
         async with Gateway(Roster.single(owner), PATIENT) as gateway:
-            assert await gateway.before_prompt_build({"prompt": "tea?"}, CTX) == {}
+            assert await gateway.before_prompt_build({"prompt": "ok, thanks"}, CTX) == {}
+            given = await gateway.before_prompt_build({"prompt": "tea?"}, CTX)
+        assert "green tea" in given["prependContext"]
 
     async def test_without_a_seat_there_is_nothing(
         self, shared_relayer: RunningRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture

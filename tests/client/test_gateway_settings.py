@@ -12,7 +12,7 @@ DEFAULTS = {
     "recall_results_max": 5,
     "recall_tokens_max": 0,
     "relevance_min": 0.3,
-    "prompt_chars_min": 10,
+    "prompt_chars_min": 0,
     "recall_deadline_s": 1.0,
     "outage_pause_s": 10.0,
     "recall_shared": True,
@@ -24,8 +24,8 @@ DEFAULTS = {
     "auto_capture": True,
     "capture_scope": "window",
     "capture_messages_max": 10,
-    "message_chars_min": 11,
-    "capture_chars_min": 30,
+    "message_chars_min": 0,
+    "capture_chars_min": 0,
     "capture_chars_max": 0,
     "conversation_chars_min": 0,
     "capture_emojis_max": 3,
@@ -46,7 +46,6 @@ CHANGED = {
         "prompt_chars_min": 5,
         "memory_tag": "relevant-memories",
         "memory_details": True,
-        "message_chars_min": 0,
         "capture_chars_min": 10,
         "capture_chars_max": 2000,
         "conversation_chars_min": 20,
@@ -58,6 +57,11 @@ CHANGED = {
         "capture_scope": "turn",
         "capture_noise": False,
         "debounce_s": 5.0,
+    },
+    "memwal-strict": {
+        "prompt_chars_min": 10,
+        "message_chars_min": 11,
+        "capture_chars_min": 30,
     },
 }
 
@@ -105,7 +109,7 @@ def test_both_spellings_are_read_and_a_profile_is_the_base():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"profile": "mem0"}, "profile is one of memwal, core-plus, memsearch"),
+        ({"profile": "mem0"}, "profile is one of memwal, core-plus, memsearch, memwal-strict"),
         ({"profile": ["memwal"]}, "profile is one of"),
         ({"profile": None}, "profile is one of"),
         ({"autoRecal": True}, "There is no setting auto_recal"),

@@ -12,7 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from memrelay.gateway.events import ASSISTANT, USER, Message
-from memrelay.gateway.filters import has_fitting_length, is_worth_keeping, without_noise
+from memrelay.gateway.filters import (
+    has_fitting_length,
+    is_worth_keeping,
+    only_asks,
+    without_noise,
+)
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,
@@ -102,6 +107,8 @@ def capturable(messages: Sequence[Message], settings: GatewaySettings) -> tuple[
         if is_worth_keeping(text, settings)
     )
     if settings.require_user_message and not any(message.role == USER for message in kept):
+        return ()
+    if all(only_asks(message.text) for message in kept):
         return ()
     if sum(len(message.text) for message in kept) < settings.conversation_chars_min:
         return ()

@@ -4,7 +4,8 @@ It does not own where the texts come from (`conversation.py`), nor the threshold
 
 - The injection patterns are a courtesy: they catch what is written plainly. The boundary is
   escaping, framing and the scope of an agent's key.
-- A trigger word keeps a text that is short, filler or full of emojis, never one that commands.
+- Only what says nothing is dropped here: the relayer judges each sentence of the rest.
+- A trigger word keeps a text that is short or full of emojis, never one that commands.
 - Time is linear in the text: no pattern can go over a long stretch of it again and again.
 """
 
@@ -21,6 +22,7 @@ from memrelay.gateway.settings import (
     MEMWAL_TAG,
     GatewaySettings,
 )
+from memrelay.gateway.trivial import is_question, is_trivial
 from memrelay.sealed.forms import normalize
 
 FOLDED_FACTOR = 4  # as long as the longest form of a sign that is spelled out
@@ -193,26 +195,6 @@ def is_markup(text: str) -> bool:
     return _MARKUP.match(text.lstrip()) is not None
 
 
-_FILLER: Final = frozenset(
-    """
-    ok okay k kk yes yeah yep yup no nope nah sure fine cool nice great good perfect awesome
-    excellent amazing wonderful lovely right alright thanks thank thx ty you very much so a lot
-    many too got it understood agreed exactly absolutely definitely indeed sounds looks all clear
-    please welcome np hi hey hello there morning afternoon evening night bye goodbye cheers lol
-    haha hm hmm ah oh well done continue proceed go on ahead
-    ja jo jep nein nö danke dankeschön vielen dank schön bitte gern gerne gut sehr super klasse
-    prima toll spitze perfekt genau richtig stimmt passt alles klar verstanden einverstanden na
-    hallo moin servus tschüss tschüs guten morgen tag abend nacht weiter mach
-    """.split()
-)
-_WORD = re.compile(r"[^\W_]+")
-
-
-def is_filler(text: str) -> bool:
-    """Return whether a text is nothing but greetings, thanks or assent, in English or German."""
-    return all(word[0] in _FILLER for word in _WORD.finditer(text.lower()))
-
-
 _TRIGGERS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -254,11 +236,16 @@ def is_worth_keeping(text: str, settings: GatewaySettings) -> bool:
         return False
     if (
         len(text) >= settings.capture_chars_min
-        and not is_filler(text)
+        and not is_trivial(text)
         and emoji_count(text) <= settings.capture_emojis_max
     ):
         return True
     return any(trigger.search(text) for trigger in _TRIGGERS)
+
+
+def only_asks(text: str) -> bool:
+    """Return whether a text asks and tells nothing, also not by "remember" or "my dog is"."""
+    return is_question(text) and not any(trigger.search(text) for trigger in _TRIGGERS)
 
 
 def has_fitting_length(text: str, settings: GatewaySettings) -> bool:

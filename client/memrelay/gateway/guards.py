@@ -11,8 +11,8 @@ import re
 from hashlib import blake2s
 
 from memrelay.gateway.events import Context, Turn
-from memrelay.gateway.filters import is_filler
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.trivial import is_trivial
 
 MAIN_AGENT = "main"
 TRIVIAL = "trivial"  # the one refusal that is about the prompt, not about the run
@@ -45,7 +45,7 @@ def recall_refusal(query: str, context: Context, settings: GatewaySettings) -> s
         return "off"
     if refusal := run_refusal(context, settings):
         return refusal
-    if len(query) < settings.prompt_chars_min or is_filler(query):
+    if len(query) < settings.prompt_chars_min or is_trivial(query):
         return TRIVIAL
     return None
 

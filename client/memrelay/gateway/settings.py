@@ -2,8 +2,10 @@
 
 It does not own what the thresholds are compared with (`guards.py`, `filters.py`).
 
-- The default profile, `memwal`, has MemWal's values. `core-plus` and `memsearch` are those of the
-  plugins of these names, for people who come from them.
+- The default profile, `memwal`, has MemWal's values, but for its least lengths: these are those of
+  `memwal-strict`. By default a text counts unless it says nothing (`trivial.py`), however short.
+- `core-plus` and `memsearch` are those of the plugins of these names, for people who come from
+  them.
 - Names are snake_case here and in files, camelCase in a gateway's JSON configuration.
 """
 
@@ -38,7 +40,7 @@ class GatewaySettings:
     recall_results_max: int = 5  # 1 to 20, over all namespaces together
     recall_tokens_max: int = 0  # of recalled memories, as the relayer counts them; 0: no bound
     relevance_min: float = 0.3  # of 1 − distance
-    prompt_chars_min: int = 10
+    prompt_chars_min: int = 0  # shorter ones lead to no recall
     recall_deadline_s: float = 1.0  # a turn waits no longer; there is no second attempt
     outage_pause_s: float = 10.0  # after a failure, turns do not wait at all for this long
     recall_shared: bool = True  # also search the shared namespaces that the agent's key holds
@@ -52,8 +54,8 @@ class GatewaySettings:
     auto_capture: bool = True
     capture_scope: str = "window"  # "window": the last messages; "turn": the last turn only
     capture_messages_max: int = 10  # 1 to 50
-    message_chars_min: int = 11  # shorter texts are dropped before any rule looks at them
-    capture_chars_min: int = 30  # shorter ones are kept only for a trigger word
+    message_chars_min: int = 0  # shorter texts are dropped before any rule looks at them
+    capture_chars_min: int = 0  # shorter ones are kept only for a trigger word
     capture_chars_max: int = 0  # longer messages are dropped; 0: no bound
     conversation_chars_min: int = 0
     capture_emojis_max: int = 3
@@ -141,7 +143,6 @@ PROFILES = {
         prompt_chars_min=5,
         memory_tag=CORE_PLUS_TAG,
         memory_details=True,
-        message_chars_min=0,
         capture_chars_min=10,
         capture_chars_max=2000,
         conversation_chars_min=20,
@@ -153,6 +154,11 @@ PROFILES = {
         capture_scope="turn",
         capture_noise=False,
         debounce_s=5.0,
+    ),
+    "memwal-strict": GatewaySettings(
+        prompt_chars_min=10,
+        message_chars_min=11,
+        capture_chars_min=30,
     ),
 }
 
