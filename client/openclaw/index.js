@@ -19,7 +19,8 @@ const LATE_TURNS_MAX = 20; // kept in memory only; on disk they would lie readab
 const GOAL_CHARS_MAX = 8 * 1024; // the gateway cleans it and keeps its beginning
 const CONVERSATION_CHARS_MAX = 512 * 1024; // of three bytes at most, in a line of 2 MiB at most
 const MESSAGE_CHARS_MAX = 128 * 1024; // more than the gateway reads of one
-const MESSAGE_CHARS_EXTRA = 12; // what stands around a message in JSON
+const MESSAGE_CHARS_EXTRA = 40; // what stands around a message in JSON
+const ORIGIN_CHARS_MAX = 40;
 const CONTROLS = /[\u0000-\u0008\u000B\u000C\u000E-\u001F]/g; // six bytes each in JSON
 
 export default {
@@ -85,9 +86,15 @@ function defaultEndpoint() {
 }
 
 function contextOf({ agentId, sessionKey, sessionId, runId, trigger, inputProvenance, goal } = {}) {
-  const origin = inputProvenance && { kind: inputProvenance.kind };
+  const origin = originOf(inputProvenance);
   const about = typeof goal === "string" ? printable(goal.slice(0, GOAL_CHARS_MAX)) : undefined;
   return { agentId, sessionKey, sessionId, runId, trigger, inputProvenance: origin, goal: about };
+}
+
+/** Where an input came from: JSON leaves it out where OpenClaw does not tell. */
+function originOf(provenance) {
+  const kind = provenance?.kind;
+  return typeof kind === "string" ? { kind: kind.slice(0, ORIGIN_CHARS_MAX) } : undefined;
 }
 
 function promptOf({ prompt, currentUserMessage }) {
@@ -104,7 +111,7 @@ function turnOf({ success, messages }) {
     if (!content) continue;
     chars += content.length + MESSAGE_CHARS_EXTRA;
     if (chars > CONVERSATION_CHARS_MAX) break;
-    spoken.push({ role: message.role, content });
+    spoken.push({ role: message.role, content, provenance: originOf(message.provenance) });
   }
   return { success, messages: spoken.reverse() };
 }

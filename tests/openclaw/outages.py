@@ -30,7 +30,7 @@ AWAY = "turns go on without memory"
 ANNA = {"agentId": "anna", "sessionKey": "agent:anna:main", "sessionId": "s", "runId": "r"}
 ASKED = {"prompt": "…", "currentUserMessage": "Do I prefer green tea or coffee in the morning?"}
 RECALL = {"hook": "before_prompt_build", "event": ASKED, "ctx": ANNA}
-ENDED = {"success": True, "messages": [{"role": "user", "content": TEA}]}
+ENDED: dict[str, Any] = {"success": True, "messages": [{"role": "user", "content": TEA}]}
 END = {"hook": "agent_end", "event": ENDED, "ctx": ANNA}
 
 
@@ -111,6 +111,26 @@ def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
         bob = {**ANNA, "agentId": "bob", "sessionKey": "agent:bob:main"}
         others = host.call(tool="memory_search", event={"query": "green tea"}, ctx=bob)
         assert "No memory was found" in others["content"][0]["text"]
+    assert machine.texts("anna") == [TEA]
+    assert host.logged == []
+
+
+def test_what_another_session_sent_is_known_after_a_restart(machine: Machine) -> None:
+    sent = [
+        {
+            "role": "user",
+            "content": "The crawler decided.",
+            "provenance": {"kind": "inter_session"},
+        },
+        {"role": "assistant", "content": "I prefer the shop of the crawler."},
+    ]
+    told = {"success": True, "messages": [*sent, *ENDED["messages"]]}
+    with running_gateway(machine), hosted(machine) as host:
+        for provenance in ("none", {"kind": 5}, None):
+            odd = {"role": "assistant", "content": "Noted.", "provenance": provenance}
+            event = {**told, "messages": [*told["messages"], odd]}
+            host.call(hook="agent_end", event=event, ctx=ANNA)
+        wait_for(machine, "anna", TEA)
     assert machine.texts("anna") == [TEA]
     assert host.logged == []
 

@@ -3,14 +3,16 @@
 It does not own which message is worth keeping (`filters.py`).
 
 - What was injected is never captured: memory must not feed on itself.
+- Nor is what a gateway, another session or an agent's reasoning said, and what was answered to it.
 - A message keeps its words; only blocks, lines and prefixes that no person wrote are taken out.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from memrelay.gateway.blocks import without_blocks, without_marked
 from memrelay.gateway.events import ASSISTANT, USER, Message
 from memrelay.gateway.filters import (
     has_fitting_length,
@@ -18,6 +20,9 @@ from memrelay.gateway.filters import (
     only_asks,
     without_noise,
 )
+from memrelay.gateway.guards import origin_refusal
+from memrelay.gateway.replies import shown_reply
+from memrelay.gateway.scaffolding import written
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,
@@ -34,26 +39,8 @@ _OWN_BLOCK = re.compile(
     rf"<\s{{0,4}}(?P<end>/?)\s{{0,4}}(?:{MEMWAL_TAG}|{CORE_PLUS_TAG}|{COLD_START_TAG})\b[^<>]*>",
     re.IGNORECASE,
 )
-# What OpenClaw 2026.9 wraps runtime context in, and its own active memory.
-_GATEWAY_BLOCK = re.compile(
-    r"<<<(?:BEGIN|(?P<end>END))_OPENCLAW_INTERNAL_CONTEXT>>>|<(?P<close>/?)active_memory_plugin>"
-)
-_CONTEXT_MARK = "⟦openclaw:ctx⟧"
-_CONTEXT_HEADER: Final = re.compile(
-    rf".{{1,200}} {_CONTEXT_MARK}|[A-Z][^\n()]{{0,80}} \((?:untrusted|metadata)[^\n()]{{0,80}}\):"
-)
-_IN_HEADERS = (_CONTEXT_MARK, "(untrusted", "(metadata")  # no header without one of them
-_GATEWAY_LINE: Final = re.compile(
-    r"^[^\S\n]*(?:"
-    r"System: .*|Context:|Current message:|\[Replying to: .*\]|\[message_id: [^\]\n]*\]"
-    r"|Delivery: .*`message` tool.*|Active goal: .*update_goal.*"
-    r"|OpenClaw runtime (?:context|event)\b.*|This context is runtime-generated\b.*"
-    r")[^\S\n]*(?:\n|\Z)",
-    re.MULTILINE,
-)
-_STAMP: Final = re.compile(
-    r"^ {0,4}\[[^\[\]\n]{0,120}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\[\]\n]{0,40}\] {0,4}", re.MULTILINE
-)
+# Who said something in a group, as the relayer reads it before what they said.
+_NAME: Final = re.compile(r"[^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30})?")
 
 
 def strip_injected(text: str) -> str:
@@ -61,7 +48,7 @@ def strip_injected(text: str) -> str:
 
     A block that is not closed reaches to the end.
     """
-    return _outside(text, _OWN_BLOCK)
+    return without_marked(text, _OWN_BLOCK)
 
 
 def clean_query(text: str) -> str:
@@ -84,10 +71,7 @@ def cleaned_line(text: str) -> str:
 
 def cleaned(text: str) -> str:
     """Return a user's message without what a gateway put around it, line breaks kept."""
-    outside = _outside(strip_injected(text.replace("\r\n", "\n")), _GATEWAY_BLOCK)
-    if any(mark in outside for mark in _IN_HEADERS):
-        outside = "\n".join(_without_context(outside.split("\n")))
-    return _STAMP.sub("", _GATEWAY_LINE.sub("", outside)).strip()
+    return written(strip_injected(text)).text
 
 
 def capturable(messages: Sequence[Message], settings: GatewaySettings) -> tuple[Message, ...]:
@@ -123,9 +107,48 @@ def numbered(messages: Sequence[Message]) -> str:
     """
     texts = _cut_to_fit([_in_one_part(message.text) for message in messages])
     return "\n\n".join(
-        f"{number}. {message.role}: {text}"
+        f"{number}. {_who(message)}: {text}"
         for number, (message, text) in enumerate(zip(messages, texts, strict=True), 1)
     )
+
+
+def _who(message: Message) -> str:
+    return f"{message.speaker} ({message.role})" if message.speaker else message.role
+
+
+def spoken(
+    messages: Sequence[Message], settings: GatewaySettings
+) -> Iterator[tuple[Message, Message]]:
+    """Yield each message with words of its own, and these words, newest first.
+
+    A message that no person wrote is left out, with all that was answered to it. What is answered
+    is read no sooner than it is known to whom.
+    """
+    answers = list[Message]()
+    for message in reversed(messages):
+        if message.role != USER:
+            answers.append(message)
+            continue
+        said = written(strip_injected(message.text))
+        if not said.by_gateway and origin_refusal(message.origin, settings) is None:
+            yield from _with_words(answers)
+            if said.text:
+                yield message, _said_by(said.speaker, replace(message, text=said.text))
+        answers = []
+    yield from _with_words(answers)
+
+
+def _with_words(answers: Sequence[Message]) -> Iterator[tuple[Message, Message]]:
+    for answer in answers:
+        if words := own_words(answer):
+            yield answer, replace(answer, text=words)
+
+
+def _said_by(speaker: str, message: Message) -> Message:
+    """Return a message as its speaker's; a name that is no plain one is judged with its words."""
+    if not speaker or _NAME.fullmatch(speaker):
+        return replace(message, speaker=speaker)
+    return replace(message, text=f"{speaker}: {message.text}")
 
 
 def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Message]:
@@ -134,11 +157,8 @@ def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Mess
     It goes back from the end, and not further than it must: sessions get long.
     """
     found = list[Message]()
-    for message in reversed(messages):
-        text = own_words(message)
-        if not text:
-            continue
-        found.append(replace(message, text=text))
+    for _, message in spoken(messages, settings):
+        found.append(message)
         begins_turn = settings.capture_scope == "turn" and message.role == USER
         if begins_turn or len(found) == settings.capture_messages_max:
             break
@@ -149,7 +169,9 @@ def own_words(message: Message) -> str:
     """Return a message's own words, none for roles that do not speak."""
     if message.role == USER:
         return cleaned(message.text)
-    return strip_injected(message.text) if message.role == ASSISTANT else ""
+    if message.role != ASSISTANT:
+        return ""
+    return without_blocks(strip_injected(shown_reply(message.text)))
 
 
 def _cut_to_fit(texts: Sequence[str]) -> list[str]:
@@ -170,37 +192,3 @@ def _in_one_part(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     later = (line if line.lstrip().startswith(_FENCES) else _INDENT + line for line in lines[1:])
     return "\n".join([*lines[:1], *later])
-
-
-def _outside(text: str, marks: re.Pattern[str]) -> str:
-    """Return a text without its blocks, which may contain blocks; a lone end is taken out."""
-    kept, position, depth = list[str](), 0, 0
-    for mark in marks.finditer(text):
-        if depth == 0:
-            kept.append(text[position : mark.start()])
-        ends = any(mark.groupdict().values())
-        depth = max(0, depth - 1) if ends else depth + 1
-        position = mark.end()
-    if depth == 0:
-        kept.append(text[position:])
-    return "".join(kept).strip()
-
-
-def _without_context(lines: list[str]) -> list[str]:
-    """Return lines without a gateway's sections: a header, then a JSON fence or a paragraph.
-
-    The section `Context:` comes last and may hold blank lines.
-    """
-    kept, ends_at = list[str](), None
-    for index, line in enumerate(lines):
-        bare = line.strip()
-        if ends_at is None and _CONTEXT_HEADER.fullmatch(bare):
-            if bare == f"Context: {_CONTEXT_MARK}":
-                break
-            fenced = [after.strip() for after in lines[index + 1 : index + 2]] == ["```json"]
-            ends_at = "```" if fenced else ""
-        elif ends_at is None:
-            kept.append(line)
-        elif bare == ends_at:
-            ends_at = None
-    return kept

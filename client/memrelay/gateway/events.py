@@ -32,24 +32,29 @@ class Context:
     def from_json(cls, value: object) -> Self:
         """Return the context of a gateway's `ctx`."""
         found = value if isinstance(value, Mapping) else {}
-        provenance = found.get("inputProvenance")
         return cls(
             agent_id=_text(found.get("agentId")),
             session_key=_text(found.get("sessionKey")),
             session_id=_text(found.get("sessionId")),
             run_id=_text(found.get("runId")),
             trigger=_text(found.get("trigger")),
-            origin=_text(provenance.get("kind")) if isinstance(provenance, Mapping) else None,
+            origin=_kind(found.get("inputProvenance")),
             goal=_text(found.get("goal")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; `role` is `user`, `assistant` or another word."""
+    """One message of a conversation; `role` is `user`, `assistant` or another word.
+
+    `origin` is where an input came from, as in a context, if its gateway tells that of each.
+    `speaker` is who said it in a group; it is empty where that is the user.
+    """
 
     role: str
     text: str
+    origin: str | None = None
+    speaker: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,8 @@ def read_messages(value: object) -> tuple[Message, ...]:
         if isinstance(entry, Mapping):
             text = _content(entry.get("content"))
             if text.strip():
-                found.append(Message(_text(entry.get("role")) or "", text))
+                role, origin = _text(entry.get("role")) or "", _kind(entry.get("provenance"))
+                found.append(Message(role, text, origin))
     return tuple(found)
 
 
@@ -138,6 +144,10 @@ def _content(value: Any) -> str:
         and isinstance(block.get("text"), str)
     ]
     return "\n".join(texts)
+
+
+def _kind(provenance: object) -> str | None:
+    return _text(provenance.get("kind")) if isinstance(provenance, Mapping) else None
 
 
 def _text(value: object) -> str | None:

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from memrelay.gateway.blocks import without_blocks
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import (
     COLD_START_TAG,
@@ -187,12 +188,9 @@ def folded(text: str) -> str:
     return "\n".join(filter(None, map(one_line, bare.splitlines())))
 
 
-_MARKUP = re.compile(r"<(?:[a-z!?/][^<>]{0,200}>)", re.IGNORECASE)
-
-
 def is_markup(text: str) -> bool:
-    """Return whether a text is XML, HTML or another system's block rather than words."""
-    return _MARKUP.match(text.lstrip()) is not None
+    """Return whether a text is XML, HTML or another system's block, without words beside it."""
+    return not without_blocks(text).strip()
 
 
 _TRIGGERS: Final = tuple(

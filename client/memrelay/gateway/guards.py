@@ -29,14 +29,19 @@ def run_refusal(context: Context, settings: GatewaySettings) -> str | None:
         return "memory_run"
     if settings.skip_cron and (trigger == "cron" or ":cron:" in session):
         return "cron"
-    if settings.skip_heartbeat and (
-        "heartbeat" in {trigger, session.rpartition(":")[2]} or context.origin == "internal_system"
-    ):
+    if settings.skip_heartbeat and "heartbeat" in {trigger, session.rpartition(":")[2]}:
+        return "heartbeat"
+    if settings.skip_subagents and ":subagent:" in session:
+        return "subagent"
+    return origin_refusal(context.origin, settings)
+
+
+def origin_refusal(origin: str | None, settings: GatewaySettings) -> str | None:
+    """Return why an input that came from there does not count, in a fixed word, or None."""
+    if settings.skip_heartbeat and origin == "internal_system":
         return "heartbeat"
     # What another session sends, such as a sub-agent that has finished, arrives as a user's input.
-    if settings.skip_subagents and (":subagent:" in session or context.origin == "inter_session"):
-        return "subagent"
-    return None
+    return "subagent" if settings.skip_subagents and origin == "inter_session" else None
 
 
 def recall_refusal(query: str, context: Context, settings: GatewaySettings) -> str | None:

@@ -19,7 +19,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from memrelay.gateway.capture import CapturedTurn, Captures
-from memrelay.gateway.conversation import capturable, clean_query, cleaned_line, numbered
+from memrelay.gateway.conversation import (
+    capturable,
+    clean_query,
+    cleaned_line,
+    numbered,
+    spoken,
+)
 from memrelay.gateway.debounce import Debounce, session_of
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
@@ -265,10 +271,12 @@ class Gateway:
                 return
             if not self._captures.takes(seat):
                 return
-            some = [message for message in messages if new is None or message in new]
+            if new is not None:
+                said = [message for message, _ in spoken(messages, self._settings)]
+                messages = [message for message in reversed(said) if message in new]
             size = len(messages) if new is None else self._settings.capture_messages_max
-            for start in range(0, len(some), size):
-                await self._keep(some[start : start + size], seat, context, occurred_at)
+            for start in range(0, len(messages), size):
+                await self._keep(messages[start : start + size], seat, context, occurred_at)
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
 
