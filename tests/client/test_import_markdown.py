@@ -26,7 +26,7 @@ def test_bullets_and_paragraphs_keep_what_belongs_to_them(tmp_path):
         "```sh\n# no heading\n- no bullet\n\nmake deploy\n```",
         "Jo Keller answers at night",
         "Contacts at the hosting company: Max",
-        "| server | city |\n|---|---|\n| staging | Frankfurt |",
+        "server: staging; city: Frankfurt",
         "The first rule of the lab",
         "A last line about `<!-- comments` in the text.",
     ]

@@ -39,7 +39,7 @@ from memrelay.exporting import (
     write_pages,
 )
 from memrelay.importing.files import FORMATS, File, find
-from memrelay.importing.found import moment
+from memrelay.importing.found import OMITTED, moment
 from memrelay.importing.storing import Item, Storing, Tally, items, member_told
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
@@ -49,8 +49,9 @@ _PASSING = (TransportError, RateLimited, QuotaExceeded, Unavailable)
 _FORMATS = """\
 formats:
   memrelay    pages of `memrelay export --format markdown`
-  openclaw    MEMORY.md, USER.md, memory/*.md of a workspace
-  memsearch   daily logs, with the sessions they came from
+  openclaw    MEMORY.md, USER.md, users/*/USER.md, memory/*.md of a workspace
+  hermes      MEMORY.md and USER.md, with § between entries
+  memsearch   daily logs, with the sessions they came from, PROJECT.md and USER.md
   memoryclaw  episodes and semantic files
   mem0        JSON of get_all or search
   memwal      JSON of recall
@@ -225,12 +226,13 @@ class _Import:
     def show(self) -> None:
         """Print how the files fared."""
         dry_run = self._shell.args.dry_run
-        told = ("entries", "expired", "failed") if dry_run else _OUTCOMES
+        told = ("entries", "superseded", "expired", "failed") if dry_run else _OUTCOMES
         lines = [
-            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), told)}"
+            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), told)}{_omitted(tally)}"
             for tally in self._tallies
         ]
         totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
+        omitted = sum(sum(tally.omitted.values()) for tally in self._tallies)
         end = "; nothing was stored" if dry_run else ""
         self._tell_unknown()
         if self._left_out:
@@ -238,6 +240,7 @@ class _Import:
         value = {
             "dry_run": dry_run,
             **totals,
+            "omitted": omitted,
             "left_out": self._left_out,
             "files": [tally.to_json() for tally in self._tallies],
             "failures": self._failures,
@@ -252,12 +255,18 @@ class _Import:
                 warn(f"{tally.file}:{one.place}: {told}")
 
 
-_OUTCOMES = ("stored", "edited", "known", "expired", "failed", "redacted")
+_OUTCOMES = ("stored", "edited", "known", "superseded", "expired", "failed", "redacted")
 _WORDS = {
     "entries": "found",
     "known": "known already",
     "edited": "corrected",
+    "superseded": "of them superseded",
 }
+
+
+def _omitted(tally: Tally) -> str:
+    parts = [f"{number} {OMITTED[reason]}" for reason, number in tally.omitted.items()]
+    return f"; left out: {', '.join(parts)}" if parts else ""
 
 
 def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:

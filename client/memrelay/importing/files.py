@@ -19,14 +19,15 @@ from typing import Any, TextIO
 
 from memrelay.config import expanded
 from memrelay.errors import ConfigError
-from memrelay.importing import markdown, memoryclaw, records
-from memrelay.importing.found import NESTED, Fault, Found, checked, source_of
+from memrelay.importing import markdown, memoryclaw, records, workspace
+from memrelay.importing.found import NESTED, SUMMARY, Fault, Found, Omission, checked, source_of
 from memrelay.models import Draft
 from memrelay.pages import MARKER, is_page, read_page
 
 FORMATS = (
     "memrelay",
     "openclaw",
+    "hermes",
     "memsearch",
     "memoryclaw",
     "mem0",
@@ -42,14 +43,19 @@ _JSON_SUFFIXES = {".json", ".jsonl", ".ndjson"}
 _LAYOUTS = (
     "MEMORY.md",
     "USER.md",
+    "users/*/USER.md",
     "memory/**/*.md",
-    ".memsearch/memory/*.md",
+    "memories/*.md",
+    "profiles/*/memories/*.md",
+    ".memsearch/*.md",
+    ".memsearch/memory/**/*.md",
     *(
         f"{base}{part}"
         for base in ("", "memoryclaw/")
         for part in ("episodes/*.md", "semantic/*.*")
     ),
 )
+_REPORTS = "memory/dreaming/**/*.md"  # of OpenClaw, about notes that are there
 _HEAD_CHARS = 1 << 16
 _LINE_CHARS_MAX = 2 << 20  # of a page: a text of 1 MiB, or metadata
 
@@ -92,6 +98,7 @@ def find(paths: Iterable[str]) -> tuple[list[File], int]:
 def _inside(folder: Path) -> tuple[list[File], int]:
     every = chosen = _known(folder.rglob("*"), folder)
     laid_out = {path for name in _LAYOUTS for path in folder.glob(name)}
+    laid_out -= set(folder.glob(_REPORTS))
     if (folder / MARKER).exists():
         chosen = [path for path in every if is_page(_head(path))]
     elif laid_out:
@@ -157,19 +164,34 @@ def _format_of_markdown(path: Path, head: str) -> str:
     front, _, _ = markdown.front_matter(head)
     if {"timestamp", "summary"} <= front.keys() or path.parent.name == "semantic":
         return "memoryclaw"
-    if "<!-- session:" in head:
+    if _is_log(head) or workspace.has_summary(head) or path.parent.name == ".memsearch":
         return "memsearch"
-    known = path.name in {"MEMORY.md", "USER.md"} or path.parent.name == "memory"
-    return "openclaw" if known else "markdown"
+    if path.name in {"MEMORY.md", "USER.md"}:
+        # One entry alone has no sign around it; nor has it a heading, as others' files have.
+        is_alone = path.parent.name == "memories" and "\n#" not in f"\n{head}"
+        return "hermes" if is_alone or markdown.has_signs(head) else "openclaw"
+    return "openclaw" if path.parent.name == "memory" else "markdown"
 
 
-def read(file: File, format: str, *, zone: tzinfo = UTC) -> Iterator[Found]:
+def _is_log(head: str) -> bool:
+    return "<!-- session:" in head
+
+
+def has_logs(files: Iterable[File]) -> bool:
+    """Return whether a file is a log of memsearch, which a summary beside it may repeat."""
+    return any(_is_log(_head(file.path)) for file in files if file.path.suffix.lower() == ".md")
+
+
+def read(
+    file: File, format: str, *, zone: tzinfo = UTC, with_logs: bool = False
+) -> Iterator[Found]:
     """Yield what a file holds; a file that cannot be read at all is one fault.
 
-    Times without an offset are those of `zone`.
+    Times without an offset are those of `zone`. With the logs that they sum up, summaries are left
+    out.
     """
     try:
-        yield from _read(file, format, zone)
+        yield from _read(file, format, zone, with_logs)
     except OSError as error:
         yield Fault("1", f"it cannot be read: {error.strerror}")
     except UnicodeDecodeError:
@@ -180,7 +202,7 @@ def read(file: File, format: str, *, zone: tzinfo = UTC) -> Iterator[Found]:
         yield Fault("1", NESTED)
 
 
-def _read(file: File, format: str, zone: tzinfo) -> Iterator[Found]:
+def _read(file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Found]:
     head = _head(file.path)
     if format in records.READERS and _is_lines(file.path, head):
         return records.json_lines(file.path, file.name, format=format, zone=zone)
@@ -194,9 +216,25 @@ def _read(file: File, format: str, zone: tzinfo) -> Iterator[Found]:
         return _paragraphs(text, file.name)
     if format == "memoryclaw":
         return _memoryclaw(text, file, zone)
-    daily = PurePosixPath(file.name).stem[:4].isdigit()
-    kind = "episodic" if format == "memsearch" or (format == "openclaw" and daily) else None
-    return markdown.entries(text, file.name, kind=kind, zone=zone)
+    if format == "hermes":
+        return markdown.signed_entries(text, file.name)
+    return _markdown(text, file, format, zone, with_logs)
+
+
+def _markdown(text: str, file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Found]:
+    name = PurePosixPath(file.name)
+    is_daily = name.stem[:4].isdigit()
+    kind = "episodic" if is_daily and format in {"memsearch", "openclaw"} else None
+    if format == "memsearch" and workspace.has_summary(text):
+        logs, places = workspace.without_summaries(text)
+        if with_logs or _is_log(logs):
+            text = logs
+            yield from (Omission(str(place), SUMMARY) for place in places)
+        else:
+            kind = "summary"
+    user = name.parent.name if name.parent.parent.name == "users" else None
+    tags = (f"user:{user}",) if user and format == "openclaw" else ()
+    yield from markdown.entries(text, file.name, kind=kind, zone=zone, tags=tags)
 
 
 def _is_lines(path: Path, head: str) -> bool:

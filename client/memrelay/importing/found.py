@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
+from memrelay.importing.relative import named_day
 from memrelay.models import KINDS, Draft, Memory
 
 TEXT_BYTES_MAX = 1 << 20
@@ -19,6 +20,7 @@ SOURCE_CHARS_MAX = 512
 NESTED = "it is nested too deeply"
 OTHERS = ""  # stands for members that are not told by name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+_DAY = re.compile(r"\d{4}-?\d{2}-?\d{2}")
 _METADATA_ENTRIES_MAX, _METADATA_BYTES_MAX = 64, 8 << 10
 _WORDS = {
     "kind": KINDS,
@@ -35,7 +37,8 @@ class Entry:
     """A memory to be stored, and where in its file it stood: a line, or `#` and a number.
 
     `memory_id` and `revision` are those of the memory that it was exported from, if it was;
-    `unknown` are members of its object that no memory has, of which nothing is stored.
+    `unknown` are members of its object that no memory has, of which nothing is stored. `earlier`
+    are memories whose place it took.
     """
 
     place: str
@@ -43,6 +46,29 @@ class Entry:
     memory_id: str | None = None
     revision: int = 1
     unknown: tuple[str, ...] = ()
+    earlier: tuple[Draft, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """A place that was understood, and is no memory of anybody's; the reason is one of these."""
+
+    place: str
+    reason: str
+
+
+TEMPLATE: Final = "template"
+REPORT: Final = "report"
+SUMMARY: Final = "summary"
+SUPERSEDED: Final = "superseded"
+ASSISTANT: Final = "assistant"
+OMITTED: Final = {
+    TEMPLATE: "of OpenClaw's own text",
+    REPORT: "of OpenClaw's dreaming",
+    SUMMARY: "summing up what is imported",
+    SUPERSEDED: "superseded by nothing beside it",
+    ASSISTANT: "not said by the user",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +83,7 @@ class Fault:
     expired: bool = False
 
 
-Found = Entry | Fault
+Found = Entry | Omission | Fault
 
 
 def checked(place: str, draft: Draft) -> Found:
@@ -126,6 +152,24 @@ def moment(value: object, zone: tzinfo | None = None) -> datetime | None:
         return time if time.utcoffset() is not None and 1 < time.year < 9999 else None
     except (ValueError, OverflowError):
         return None
+
+
+def named_moment(text: str, when: datetime | None) -> datetime | None:
+    """Return the midnight of the one day that words of a text name, seen from when it was written.
+
+    Without such words, and where it is not known when it was written, return that.
+    """
+    day = None if when is None else named_day(text, when.date())
+    if when is None or day is None or day == when.date():
+        return when
+    return moment(datetime.combine(day, time(), tzinfo=when.tzinfo)) or when
+
+
+def last_moment(value: object, zone: tzinfo) -> datetime | None:
+    """Return the end of the time that a value stands for, None if for none: a day lasts whole."""
+    begin = moment(value, zone)
+    is_day = isinstance(value, str) and _DAY.fullmatch(value.strip())
+    return begin + timedelta(days=1) if begin is not None and is_day else begin
 
 
 def draft_of(value: object) -> Draft:

@@ -23,10 +23,12 @@ from memrelay.importing.found import (
     checked,
     metadata_of,
     moment,
+    named_moment,
     source_of,
     tags_of,
 )
-from memrelay.importing.markdown import blocks, front_matter
+from memrelay.importing.markdown import front_matter
+from memrelay.importing.outline import blocks
 from memrelay.models import Draft
 
 _NOTE = re.compile(r"\s?\(confidence: (\w+)(?:, source: ([^,)]*))?(?:, added: ([^,)]*))?\)")
@@ -42,12 +44,13 @@ def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
     notes = {"participants": front.get("participants"), "log": front.get("source")}
     if isinstance(notes["participants"], list):
         notes["participants"] = ", ".join(map(str, notes["participants"]))
+    text = f"{front.get('summary') or ''}\n{body}".strip()
     draft = Draft(
-        text=f"{front.get('summary') or ''}\n{body}".strip(),
+        text=text,
         kind="episodic",
         tags=tags_of(tags if isinstance(tags, list) else ()),
         source=source_of(file),
-        event_time=moment(front.get("timestamp"), zone),
+        event_time=named_moment(text, moment(front.get("timestamp"), zone)),
         metadata=metadata_of(notes),
         confidence=_level(front.get("confidence")),
     )
@@ -66,7 +69,7 @@ def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
             kind=_kind(file),
             tags=tags_of([topic]),
             source=source_of(file),
-            event_time=moment(added, zone),
+            event_time=named_moment(told, moment(added, zone)),
             metadata=metadata_of({"log": log}),
             confidence=_level(level),
         )

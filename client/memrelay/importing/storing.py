@@ -30,9 +30,9 @@ from memrelay.errors import (
     TooLarge,
 )
 from memrelay.importing.edits import changes
-from memrelay.importing.files import File, format_of, read
-from memrelay.importing.found import OTHERS, Entry, Fault, meant_by
-from memrelay.models import Memory, Remembered, secrets_in
+from memrelay.importing.files import File, format_of, has_logs, read
+from memrelay.importing.found import OTHERS, Entry, Fault, Omission, meant_by
+from memrelay.models import Draft, Memory, Remembered, secrets_in
 from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
 
@@ -56,6 +56,8 @@ class Tally:
     """How the entries of one file fared; `failed` ones were told to whoever asked.
 
     `unknown` are members that were left out; the last one stands for all beyond the first 20.
+    `omitted` counts what is no memory, by the reason (`found.OMITTED`). `superseded` ones are among
+    the entries: they were stored as history.
     """
 
     file: str
@@ -66,7 +68,9 @@ class Tally:
     known: int = 0
     expired: int = 0
     failed: int = 0
+    superseded: int = 0
     redacted: int = 0  # secrets that the relayer took out of what was stored
+    omitted: dict[str, int] = field(default_factory=dict)
     unknown: list[Unknown] = field(default_factory=list)
 
     def leave_out(self, entry: Entry) -> None:
@@ -80,6 +84,10 @@ class Tally:
                 known = Unknown(member, entry.place)
                 self.unknown.append(known)
             known.entries += 1
+
+    def omit(self, reason: str) -> None:
+        """Count what was left out because it is no memory."""
+        self.omitted[reason] = self.omitted.get(reason, 0) + 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as JSON."""
@@ -111,16 +119,21 @@ def items(
     `format` None lets each file tell; times without an offset are those of `zone`. With `strict`,
     an entry with a member that no memory has fails.
     """
+    files = tuple(files)
+    with_logs = has_logs(files)
     for file in files:
         told = format or format_of(file)
         tally = Tally(file.name, told)
         tallies.append(tally)
-        for found in read(file, told, zone=zone):
-            if isinstance(found, Entry) and found.unknown and strict:
+        for found in read(file, told, zone=zone, with_logs=with_logs):
+            if isinstance(found, Omission):
+                tally.omit(found.reason)
+            elif isinstance(found, Entry) and found.unknown and strict:
                 names = ", ".join(map(member_told, found.unknown))
                 _fail(tally, Fault(found.place, f"no memory has {names}"), failed)
             elif isinstance(found, Entry):
-                tally.entries += 1
+                tally.entries += 1 + len(found.earlier)
+                tally.superseded += len(found.earlier)
                 tally.leave_out(found)
                 yield Item(found, tally)
             elif found.expired:
@@ -197,10 +210,32 @@ class Storing:
                 await self._store([item])
             return
         for item, result in zip(wanted, results, strict=True):
-            if result.status == REJECTED:
-                self._refuse(item, Invalid(result.code or REJECTED, result.message or "no reason"))
+            self._tally_one(item, result)
+            if result.status != REJECTED:
+                await self._store_earlier(item, result)
+
+    async def _store_earlier(self, item: Item, later: Remembered) -> None:
+        """Store what a memory took the place of as history, unless an earlier run did."""
+        namespace = self._namespace_of(item)
+        for draft in (replace(one, namespace=namespace) for one in item.entry.earlier):
+            try:
+                if await self._is_history(draft):
+                    self._known(item, later.id)
+                    continue
+                (result,) = await self._client.remember_many([draft])
+                if result.status != REJECTED:
+                    await self._client.supersede(result.id, by=later.id)
+            except _REFUSED as error:
+                self._refuse(item, error)
             else:
-                self._count(item.tally, result)
+                self._tally_one(item, result)
+
+    async def _is_history(self, draft: Draft) -> bool:
+        # What is superseded is no longer known again by its text.
+        page = await self._client.list(
+            namespace=draft.namespace, source=draft.source, state="superseded"
+        )
+        return any(one.text == draft.text.strip() for one in page.memories)
 
     async def _corrected(self, chunk: list[Item]) -> list[Item]:
         """Correct the memories that entries were exported from; return the other entries."""
@@ -265,7 +300,11 @@ class Storing:
         self.done += 1
         _fail(item.tally, Fault(item.entry.place, f"refused: {error}"), self._failed)
 
-    def _count(self, tally: Tally, result: Remembered) -> None:
+    def _tally_one(self, item: Item, result: Remembered) -> None:
+        if result.status == REJECTED:
+            reason = Invalid(result.code or REJECTED, result.message or "no reason")
+            return self._refuse(item, reason)
+        tally = item.tally
         self.done += 1
         tally.known += result.duplicate
         tally.stored += not result.duplicate
