@@ -4,7 +4,8 @@ import io
 import json
 from pathlib import Path
 
-from memrelay.importing.files import find, format_of, read
+from memrelay.importing.files import find
+from memrelay.importing.formats import format_of, read
 from memrelay.importing.found import Entry, Fault
 from memrelay.models import Draft
 

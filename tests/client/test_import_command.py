@@ -12,7 +12,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
-from memrelay.importing.storing import UNKNOWN_MAX
+from memrelay.importing.reading import UNKNOWN_MAX
 from tests.client.import_scene import MEMORY_MD, MEMSEARCH_MD, STRANGER, write
 from tests.processes import running_relayer
 
@@ -315,6 +315,35 @@ def test_waiting_in_vain_comes_after_the_totals(fresh_database, model_dir, tmp_p
         assert (code, numbers(result)) == (EXIT_FAILED, (1, 0, 0))
         assert "still under way" in err
         assert run(capsys, *argv)[:1] == (EXIT_OK,)
+
+
+DIRECTIVES_MD = """\
+<!-- observed: 2026-05-10 | status: superseded -->
+
+- Prefer long reports on the kiln.
+
+<!-- observed: 2026-07-27 | status: active -->
+
+- Prefer short reports on the kiln.
+"""
+
+
+def test_a_superseded_directive_is_stored_as_history_once(profile, tmp_path, capsys):
+    argv = ("import", str(write(tmp_path / "USER.md", DIRECTIVES_MD)), "--profile", profile)
+    for expected in ((2, 0, 0), (0, 2, 0)):
+        code, result, _ = run(capsys, *argv)
+        assert (code, numbers(result), result["superseded"]) == (EXIT_OK, expected, 1)
+    _, listed, _ = run(capsys, "list", "--state", "all", "--profile", profile)
+    states = {memory["text"]: memory["state"] for memory in listed["memories"]}
+    assert len(listed["memories"]) == 2
+    assert states == {
+        "Prefer long reports on the kiln.": "superseded",
+        "Prefer short reports on the kiln.": "active",
+    }
+    _, recalled, _ = run(capsys, "recall", "long reports on the kiln", "--profile", profile)
+    assert [memory["text"] for memory in recalled["results"]] == [
+        "Prefer short reports on the kiln."
+    ]
 
 
 def test_files_that_were_left_out_are_counted(tmp_path, capsys):

@@ -1,34 +1,23 @@
 """The commands on files: import and export.
 
-It does not own the formats (`importing/`, `pages.py`) or exit codes (`cli.py`). What a bad entry
-says is never told, only where it stands and what is wrong with it.
+It does not own the formats (`importing/`, `pages.py`), the command import (`imports.py`) or exit
+codes (`cli.py`).
 """
 
-import asyncio
-import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, timedelta, timezone, tzinfo
+from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any
 
-from memrelay.answers import rfc3339
-from memrelay.archived import is_archive
-from memrelay.client import MemoryClient, SyncMemoryClient
+from memrelay.client import SyncMemoryClient
 from memrelay.commands import archives
-from memrelay.commands.parsers import Adder, seconds, stated
+from memrelay.commands.imports import add_import, import_files
+from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, ascii_only, warn
 from memrelay.config import expanded
 from memrelay.counting import counted
-from memrelay.errors import (
-    ConfigError,
-    MemrelayError,
-    QuotaExceeded,
-    RateLimited,
-    TransportError,
-    Unavailable,
-)
+from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exporting import (
     Collected,
     claim,
@@ -38,72 +27,12 @@ from memrelay.exporting import (
     write_lines,
     write_pages,
 )
-from memrelay.importing.files import FORMATS, File, find
-from memrelay.importing.found import OMITTED, moment
-from memrelay.importing.storing import Item, Storing, Tally, items, member_told
-
-_DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
-_SHOWN_CHARS = 100
-_PASSING = (TransportError, RateLimited, QuotaExceeded, Unavailable)
-
-_FORMATS = """\
-formats:
-  memrelay    pages of `memrelay export --format markdown`
-  openclaw    MEMORY.md, USER.md, users/*/USER.md, memory/*.md of a workspace
-  hermes      MEMORY.md and USER.md, with § between entries
-  memsearch   daily logs, with the sessions they came from, PROJECT.md and USER.md
-  memoryclaw  episodes and semantic files
-  mem0        JSON of get_all or search
-  memwal      JSON of recall
-  markdown    other notes: a memory for each bullet and paragraph
-  text        a memory for each paragraph
-  jsonl       a JSON object with a text and a memory's other fields, one a line or in a list
-
-Running an import again stores nothing twice, so one that broke off is simply run again.
-"""
 
 
 def register(add: Adder) -> None:
     """Add the commands on files."""
-    _add_import(add("import", import_files))
+    add_import(add("import", import_files))
     _add_export(add("export", export))
-
-
-def _add_import(parser: ArgumentParser) -> None:
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = _FORMATS
-    parser.add_argument("path", nargs="+", help="a file, or a folder of files")
-    parser.add_argument(
-        "--from", dest="format", choices=("auto", *FORMATS), default="auto", help="the format"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be stored")
-    parser.add_argument(
-        "--strict", action="store_true", help="fail JSON objects with a member that no memory has"
-    )
-    archive = parser.add_argument_group("archives, which move an account to another relayer")
-    archive.add_argument("--url", help="that relayer (the profile's)")
-    archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
-    archive.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")
-    archive.add_argument("--managed", action="store_true", help="let it read the account, too")
-    archive.add_argument(
-        "--save", type=stated, metavar="PATH", help="write the profile for it there"
-    )
-    parser.add_argument("--verbose", action="store_true", help="with --dry-run: each first line")
-    parser.add_argument(
-        "--utc-offset",
-        type=_offset,
-        default=UTC,
-        metavar="±HH:MM",
-        help="of days and times that have none (+00:00)",
-    )
-    parser.add_argument(
-        "--wait",
-        type=seconds,
-        nargs="?",
-        const=600.0,
-        metavar="SECONDS",
-        help="until all is found by meaning, too",
-    )
 
 
 def _add_export(parser: ArgumentParser) -> None:
@@ -126,167 +55,6 @@ def _add_export(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--all-namespaces", action="store_true", help="all that this key may read")
     parser.add_argument("--force", action="store_true", help="replace the file")
-
-
-def _offset(text: str) -> tzinfo:
-    match = re.fullmatch(r"([+-])(\d{2}):(\d{2})", text)
-    if match is None or int(match[2]) > 14 or int(match[3]) > 59:
-        raise ArgumentTypeError("write an offset like +02:00")
-    offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-    return timezone(-offset if match[1] == "-" else offset)
-
-
-def import_files(shell: Shell) -> None:
-    """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
-    args = shell.args
-    paths = [expanded(path) for path in args.path]
-    if any(map(is_archive, paths)):
-        if len(paths) != 1:
-            raise ConfigError("An archive is imported alone.")
-        if _chooses_of_files(args):
-            raise ConfigError(
-                "An archive comes whole, with its namespaces and times: "
-                "--namespace, --from, --strict, --verbose, --utc-offset and --wait are for "
-                "other files."
-            )
-        return archives.bring_archive(shell, paths[0])
-    if args.url or args.managed or args.save or args.token or args.relayer_key:
-        raise ConfigError("--url, --relayer-key, --token, --managed and --save are for archives.")
-    files, left_out = find(args.path)
-    imported = _Import(shell, files, left_out)
-    if args.dry_run:
-        for item in imported.items():
-            if args.verbose and not args.json:
-                shell.show(None, [_first_line(item)])
-        imported.show()
-    else:
-        asyncio.run(imported.store())
-    failed = imported.total("failed")
-    if failed:
-        raise MemrelayError(f"{failed} could not be imported; they are named above.")
-
-
-def _chooses_of_files(args: Namespace) -> bool:
-    """Whether somebody chose what an archive has no choice of."""
-    read = args.format != "auto" or args.utc_offset != UTC or args.verbose or args.strict
-    return bool(read or args.namespace or args.wait is not None)
-
-
-class _Import:
-    """One run of `import`: its files, how they fared, and what is told of it."""
-
-    def __init__(self, shell: Shell, files: Sequence[File], left_out: int) -> None:
-        self._shell = shell
-        self._files = files
-        self._left_out = left_out
-        self._tallies: list[Tally] = []
-        self._failures: list[dict[str, str]] = []
-
-    def items(self) -> Iterator[Item]:
-        """Yield the entries of the files."""
-        args = self._shell.args
-        format = None if args.format == "auto" else args.format
-        return items(
-            self._files,
-            self._tallies,
-            self._failed,
-            format=format,
-            zone=args.utc_offset,
-            strict=args.strict,
-        )
-
-    async def store(self) -> None:
-        """Store the entries of the files, and show how they fared, also if it ends early."""
-        args = self._shell.args
-        async with MemoryClient.from_settings(
-            self._shell.settings(), deadline_s=_DEADLINE_S, repeating=self._shell.repeating()
-        ) as client:
-            storing = Storing(
-                client, namespace=args.namespace, failed=self._failed, keep_ids=bool(args.wait)
-            )
-            try:
-                with ProgressLine(sys.stderr, "done", "entry") as progress:
-                    await storing.run(self.items(), progress=progress)
-            except (*_PASSING, asyncio.CancelledError):  # the latter by Ctrl-C
-                warn("The import broke off; the same command goes on with the rest.")
-                raise
-            finally:
-                self.show()
-            if args.wait:
-                await client.wait(dict.fromkeys(storing.ids), timeout_s=args.wait)
-
-    def _failed(self, file: str, place: str, reason: str) -> None:
-        self._failures.append({"file": file, "place": place, "reason": reason})
-        warn(f"{file}:{place}: {reason}")
-
-    def total(self, name: str) -> int:
-        """Return the sum of one of the tallies' numbers."""
-        return sum(getattr(tally, name) for tally in self._tallies)
-
-    def show(self) -> None:
-        """Print how the files fared."""
-        dry_run = self._shell.args.dry_run
-        told = ("entries", "superseded", "expired", "failed") if dry_run else _OUTCOMES
-        lines = [
-            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), told)}{_omitted(tally)}"
-            for tally in self._tallies
-        ]
-        totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
-        omitted = sum(sum(tally.omitted.values()) for tally in self._tallies)
-        end = "; nothing was stored" if dry_run else ""
-        self._tell_unknown()
-        if self._left_out:
-            warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
-        value = {
-            "dry_run": dry_run,
-            **totals,
-            "omitted": omitted,
-            "left_out": self._left_out,
-            "files": [tally.to_json() for tally in self._tallies],
-            "failures": self._failures,
-        }
-        self._shell.show(value, [*lines, f"{_numbers(totals, told)}{end}"])
-
-    def _tell_unknown(self) -> None:
-        for tally in self._tallies:
-            for one in tally.unknown:
-                of = counted(one.entries, "entry")
-                told = f"no memory has {member_told(one.member)}: left out of {of}."
-                warn(f"{tally.file}:{one.place}: {told}")
-
-
-_OUTCOMES = ("stored", "edited", "known", "superseded", "expired", "failed", "redacted")
-_WORDS = {
-    "entries": "found",
-    "known": "known already",
-    "edited": "corrected",
-    "superseded": "of them superseded",
-}
-
-
-def _omitted(tally: Tally) -> str:
-    parts = [f"{number} {OMITTED[reason]}" for reason, number in tally.omitted.items()]
-    return f"; left out: {', '.join(parts)}" if parts else ""
-
-
-def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
-    always = names[0], "known"
-    parts = [
-        f"{counted(values[name], 'secret')} redacted"
-        if name == "redacted"
-        else f"{values[name]} {_WORDS.get(name, name)}"
-        for name in names
-        if values[name] or name in always
-    ]
-    return ", ".join(parts)
-
-
-def _first_line(item: Item) -> str:
-    draft = item.entry.draft
-    when = moment(draft.event_time)
-    notes = [rfc3339(when)[:16] if when else "", draft.kind or "", ", ".join(draft.tags or ())]
-    first = draft.text.strip().split("\n")[0][:_SHOWN_CHARS]
-    return f"{item.tally.file}:{item.entry.place}  {'  '.join(filter(None, notes))}  {first}"
 
 
 def export(shell: Shell) -> None:

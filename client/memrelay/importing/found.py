@@ -21,6 +21,7 @@ NESTED = "it is nested too deeply"
 OTHERS = ""  # stands for members that are not told by name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 _DAY = re.compile(r"\d{4}-?\d{2}-?\d{2}")
+_SECONDS_MAX = 1 << 36
 _METADATA_ENTRIES_MAX, _METADATA_BYTES_MAX = 64, 8 << 10
 _WORDS = {
     "kind": KINDS,
@@ -62,13 +63,29 @@ REPORT: Final = "report"
 SUMMARY: Final = "summary"
 SUPERSEDED: Final = "superseded"
 ASSISTANT: Final = "assistant"
+PRIVATE: Final = "private"
+DOCUMENT: Final = "document"
 OMITTED: Final = {
     TEMPLATE: "of OpenClaw's own text",
     REPORT: "of OpenClaw's dreaming",
     SUMMARY: "summing up what is imported",
     SUPERSEDED: "superseded by nothing beside it",
     ASSISTANT: "not said by the user",
+    PRIVATE: "marked not to be remembered",
+    DOCUMENT: "of a project's documents",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A file that is one page of more: it holds so many of a total, None if it says no number.
+
+    A page that is not certain holds just as many as its program writes if nobody asks for more.
+    """
+
+    held: int
+    total: int | None
+    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +100,7 @@ class Fault:
     expired: bool = False
 
 
-Found = Entry | Omission | Fault
+Found = Entry | Omission | Page | Fault
 
 
 def checked(place: str, draft: Draft) -> Found:
@@ -152,6 +169,17 @@ def moment(value: object, zone: tzinfo | None = None) -> datetime | None:
         return time if time.utcoffset() is not None and 1 < time.year < 9999 else None
     except (ValueError, OverflowError):
         return None
+
+
+def any_moment(value: object, zone: tzinfo) -> datetime | None:
+    """Return the time that a value of another program stands for, also as seconds since 1970.
+
+    What is too large for seconds is milliseconds.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value / 1000 if value > _SECONDS_MAX else value
+        return datetime.fromtimestamp(seconds, UTC) if 0 < seconds <= _SECONDS_MAX else None
+    return moment(value, zone)
 
 
 def named_moment(text: str, when: datetime | None) -> datetime | None:

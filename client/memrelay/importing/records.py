@@ -5,7 +5,9 @@ It does not own Markdown (`markdown.py`) or MemoryClaw's files (`memoryclaw.py`)
 - memrelay: an object with a draft's fields; an export adds `id`, `created_at` and, after the first,
   `revision`.
 - mem0: `memory` is the text; `id`, `created_at`, `categories`, `metadata`, `user_id`, `agent_id`,
-  `run_id`, `expiration_date`, in a list or under `results`.
+  `run_id`, `expiration_date` (the last day), `role` (of a message that was kept as it was said), in
+  a list or under `results`. Its platform answers page by page (`count`, `next`), its library with
+  20 unless somebody asks for more (mem0ai 2.2.1).
 - MemWal: `text` and `blob_id`, from a recall also `distance` and `created_at`, under `results`.
 """
 
@@ -13,37 +15,48 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, tzinfo
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from memrelay.importing.found import (
+    ASSISTANT,
     NESTED,
     Entry,
     Fault,
     Found,
+    Omission,
+    Page,
     checked,
     draft_of,
     fits,
+    last_moment,
     metadata_of,
     moment,
+    named_moment,
     source_of,
     tags_of,
     unknown_in,
 )
+from memrelay.importing.sources import File
 from memrelay.models import Draft
 
 LINE_BYTES_MAX = 8 << 20  # a text of 1 MiB, written in escapes
 FIRST_STORED = "memrelay_created_at"  # the metadata that keeps an exported `created_at`
 _LISTS = ("results", "memories")
-_MEM0_NOTES = ("user_id", "agent_id", "run_id", "app_id", "actor_id")
+_TOTALS = ("count", "total")
+_NEXT = ("next", "next_cursor", "next_page", "has_more")
+_MEM0_NOTES = (
+    *("user_id", "agent_id", "run_id", "app_id", "actor_id"),
+    *("role", "attributed_to"),
+)
+_MEM0_AT_ONCE = 20
 
 Reader = Callable[[dict[str, Any], str, tzinfo], Draft]
 
 
-def json_lines(path: Path, file: str, *, format: str, zone: tzinfo) -> Iterator[Found]:
+def json_lines(file: File, *, format: str, zone: tzinfo) -> Iterator[Found]:
     """Yield the memories of a file with one JSON object a line, however long it is."""
-    with path.open("rb") as stream:
+    with file.stream() as stream:
         number = 0
         while line := stream.readline(LINE_BYTES_MAX + 1):
             number += 1
@@ -51,7 +64,7 @@ def json_lines(path: Path, file: str, *, format: str, zone: tzinfo) -> Iterator[
                 yield Fault(str(number), "the line is longer than 8 MiB; the rest was not read")
                 return
             if line.strip(b"\xef\xbb\xbf\r\n\t "):
-                yield _line(line, str(number), file, format, zone)
+                yield _line(line, str(number), file.name, format, zone)
 
 
 def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> Found:
@@ -63,7 +76,7 @@ def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> Foun
 
 
 def json_list(text: str, file: str, *, format: str, zone: tzinfo) -> Iterator[Found]:
-    """Yield the memories of a JSON list, or of the list in an answer.
+    """Yield the memories of a JSON list, or of the list in an answer; then whether it is a page.
 
     Raises:
         ValueError: the text is not JSON, or holds no list of memories.
@@ -72,12 +85,29 @@ def json_list(text: str, file: str, *, format: str, zone: tzinfo) -> Iterator[Fo
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
+    answer: dict[str, Any] = {}
     if isinstance(value, dict):
-        value = next((value[name] for name in _LISTS if name in value), [value])
+        answer = value
+        value = next((answer[name] for name in _LISTS if name in answer), [answer])
     if not isinstance(value, list):
         raise ValueError("no list of memories")
     for number, entry in enumerate(value, 1):
         yield record(entry, f"#{number}", file, format=format, zone=zone)
+    page = _page(answer, len(value), format)
+    if page is not None:
+        yield page
+
+
+def _page(answer: Mapping[str, Any], held: int, format: str) -> Page | None:
+    """Return what an answer says of memories that it does not hold."""
+    totals = [answer[name] for name in _TOTALS if type(answer.get(name)) is int]
+    if any(total > held for total in totals):
+        return Page(held, max(totals))
+    if any(answer.get(name) for name in _NEXT):
+        return Page(held, None)
+    if format == "mem0" and held == _MEM0_AT_ONCE and not totals:
+        return Page(held, None, is_certain=False)
+    return None
 
 
 def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -> Found:
@@ -86,6 +116,8 @@ def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -
         return Fault(place, "not an object")
     try:
         told = format_of(value) if format == "jsonl" else format
+        if told == "mem0" and value.get("role") not in {None, "user"}:
+            return Omission(place, ASSISTANT)
         found = checked(place, READERS[told](value, file, zone))
         return _exported(found, value) if told == "jsonl" and isinstance(found, Entry) else found
     except ValueError as error:
@@ -121,13 +153,15 @@ def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
     noted = value.get("metadata")
     notes = {name: value.get(name) for name in _MEM0_NOTES}
     categories = value.get("categories")
+    # One that is not understood is no leave to keep it for ever.
+    expires = value.get("expiration_date") or None
+    _given(expires, "expiration_date", zone)
     return Draft(
         text=value["memory"],
         tags=tags_of(categories if isinstance(categories, list) else ()),
         source=source_of(file),
-        event_time=moment(value.get("created_at"), zone),
-        # One that is not understood is no leave to keep it for ever.
-        expires_at=_given(value.get("expiration_date") or None, "expiration_date", zone),
+        event_time=named_moment(value["memory"], moment(value.get("created_at"), zone)),
+        expires_at=last_moment(expires, zone),
         metadata=metadata_of(
             {**(noted if isinstance(noted, dict) else {}), **notes, "mem0_id": value.get("id")}
         ),
@@ -140,7 +174,7 @@ def _memwal(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
     return Draft(
         text=value["text"],
         source=source_of(file),
-        event_time=moment(value.get("created_at"), zone),
+        event_time=named_moment(value["text"], moment(value.get("created_at"), zone)),
         metadata=metadata_of({"memwal_blob_id": value.get("blob_id")}),
     )
 

@@ -1,6 +1,7 @@
 """Storing what was found in files: many at a time, none of it twice.
 
-It does not own reading (`files.py`) or what people are told (`commands/files.py`).
+It does not own reading (`reading.py`), conversations (`analyzing.py`) or what people are told
+(`commands/imports.py`).
 
 - The relayer knows the same fact again by its text, kind and time. So an import that broke off is
   simply run again. Idempotency keys that outlive a run would do harm: what was forgotten meanwhile
@@ -12,11 +13,9 @@ It does not own reading (`files.py`) or what people are told (`commands/files.py
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from datetime import tzinfo
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from memrelay.client import MemoryClient
 from memrelay.errors import (
@@ -30,129 +29,15 @@ from memrelay.errors import (
     TooLarge,
 )
 from memrelay.importing.edits import changes
-from memrelay.importing.files import File, format_of, has_logs, read
-from memrelay.importing.found import OTHERS, Entry, Fault, Omission, meant_by
+from memrelay.importing.found import Fault
+from memrelay.importing.reading import Failed, Item, fail
 from memrelay.models import Draft, Memory, Remembered, secrets_in
 from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
 
-UNKNOWN_MAX = 20  # members of a file that are told by name
 _REQUESTS_AT_ONCE = 4
 _CLOSED = (NotGranted, NotAllowed)
 _REFUSED = (BadRequest, TooLarge, Conflict, *_CLOSED)
-
-
-@dataclass
-class Unknown:
-    """A member that no memory has: the place where it stood first, and in how many entries."""
-
-    member: str
-    place: str
-    entries: int = 0
-
-
-@dataclass
-class Tally:
-    """How the entries of one file fared; `failed` ones were told to whoever asked.
-
-    `unknown` are members that were left out; the last one stands for all beyond the first 20.
-    `omitted` counts what is no memory, by the reason (`found.OMITTED`). `superseded` ones are among
-    the entries: they were stored as history.
-    """
-
-    file: str
-    format: str
-    entries: int = 0
-    stored: int = 0
-    edited: int = 0
-    known: int = 0
-    expired: int = 0
-    failed: int = 0
-    superseded: int = 0
-    redacted: int = 0  # secrets that the relayer took out of what was stored
-    omitted: dict[str, int] = field(default_factory=dict)
-    unknown: list[Unknown] = field(default_factory=list)
-
-    def leave_out(self, entry: Entry) -> None:
-        """Count what an entry has that no memory has."""
-        for name in entry.unknown:
-            known = next((one for one in self.unknown if one.member == name), None)
-            if known is None and len(self.unknown) > UNKNOWN_MAX:
-                known = self.unknown[-1]
-            if known is None:
-                member = name if len(self.unknown) < UNKNOWN_MAX else OTHERS
-                known = Unknown(member, entry.place)
-                self.unknown.append(known)
-            known.entries += 1
-
-    def omit(self, reason: str) -> None:
-        """Count what was left out because it is no memory."""
-        self.omitted[reason] = self.omitted.get(reason, 0) + 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers as JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An entry, and the tally of its file."""
-
-    entry: Entry
-    tally: Tally
-
-
-Failed = Callable[[str, str, str], None]  # is told the file, the place in it and the reason
-
-
-def items(
-    files: Iterable[File],
-    tallies: list[Tally],
-    failed: Failed,
-    *,
-    format: str | None,
-    zone: tzinfo,
-    strict: bool = False,
-) -> Iterator[Item]:
-    """Yield the entries of files, in order; count each file in a tally of its own.
-
-    `format` None lets each file tell; times without an offset are those of `zone`. With `strict`,
-    an entry with a member that no memory has fails.
-    """
-    files = tuple(files)
-    with_logs = has_logs(files)
-    for file in files:
-        told = format or format_of(file)
-        tally = Tally(file.name, told)
-        tallies.append(tally)
-        for found in read(file, told, zone=zone, with_logs=with_logs):
-            if isinstance(found, Omission):
-                tally.omit(found.reason)
-            elif isinstance(found, Entry) and found.unknown and strict:
-                names = ", ".join(map(member_told, found.unknown))
-                _fail(tally, Fault(found.place, f"no memory has {names}"), failed)
-            elif isinstance(found, Entry):
-                tally.entries += 1 + len(found.earlier)
-                tally.superseded += len(found.earlier)
-                tally.leave_out(found)
-                yield Item(found, tally)
-            elif found.expired:
-                tally.expired += 1
-            else:
-                _fail(tally, found, failed)
-
-
-def member_told(name: str) -> str:
-    """Return a member's name as people are told it, with what was meant by it."""
-    if name == OTHERS:
-        return "other members"
-    meant = meant_by(name)
-    return f'"{name}"' + (f' (did you mean "{meant}"?)' if meant else "")
-
-
-def _fail(tally: Tally, fault: Fault, failed: Failed) -> None:
-    tally.failed += 1
-    failed(tally.file, fault.place, fault.reason)
 
 
 class Storing:
@@ -298,7 +183,7 @@ class Storing:
         if isinstance(error, _CLOSED):
             self._closed[self._namespace_of(item)] = error
         self.done += 1
-        _fail(item.tally, Fault(item.entry.place, f"refused: {error}"), self._failed)
+        fail(item.tally, Fault(item.entry.place, f"refused: {error}"), self._failed)
 
     def _tally_one(self, item: Item, result: Remembered) -> None:
         if result.status == REJECTED:

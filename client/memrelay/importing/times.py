@@ -8,7 +8,7 @@ It does not own words such as "yesterday" (`relative.py`), or what is dated by t
 """
 
 import re
-from datetime import datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -121,3 +121,93 @@ def _clock(text: str, at: int) -> tuple[time | None, int]:
 
 def _half(found: re.Match[str]) -> str:
     return found.groupdict().get("half") or ""
+
+
+def written_moment(line: str, zone: tzinfo) -> datetime | None:
+    """Return the moment of a line that is one to the second, as programs write it for people.
+
+    In any of ten languages: "Nov 20, 2026, 2:30:05 PM CET", "20.11.2026, 14:30:05 MEZ". Of a zone
+    that is none of the usual ones, it is one of `zone`.
+    """
+    clock = _TO_THE_SECOND.search(line) if len(line) <= _WRITTEN_CHARS_MAX else None
+    day = None if clock is None else _written_day(line[: clock.start()])
+    if clock is None or day is None:
+        return None
+    hour, half = int(clock["hour"]), clock["half"] or clock["half_behind"]
+    if half and 1 <= hour <= 12:
+        hour = hour % 12 + (12 if half in _PAST_NOON else 0)
+    try:
+        at = time(hour, int(clock["minute"]), int(clock["second"]))
+    except ValueError:
+        return None
+    return datetime.combine(day, at, _written_zone(line[clock.end() :].strip(" ()"), zone))
+
+
+def _written_day(text: str) -> date | None:
+    """Return the day before a time: a year, a day, and a month by its number or name."""
+    numbers = [int(number) for number in re.findall(r"(?<![0-9])[0-9]{1,4}(?![0-9])", text)]
+    year = next((number for number in numbers if 2000 <= number < 2100), None)
+    months = map(_month_of, re.findall(r"[^\W\d_]+", text))
+    month = next(filter(None, months), None)
+    rest = [number for number in numbers if number != year]
+    if month is None and len(rest) == 2:  # the year first or last decides the order
+        month, day = rest if numbers[0] == year else rest[::-1]
+    elif month is not None and len(rest) == 1:
+        day = rest[0]
+    else:
+        return None
+    try:
+        return None if year is None else date(year, month, day)
+    except ValueError:
+        return None
+
+
+def _written_zone(text: str, zone: tzinfo) -> tzinfo:
+    offset = _GMT.fullmatch(text)
+    if offset:
+        minutes = int(offset["hours"] or 0) * 60 + int(offset["minutes"] or 0)
+        delta = timedelta(minutes=-minutes if offset["sign"] == "-" else minutes)
+        return timezone(delta) if delta < timedelta(hours=24) else zone
+    return timezone(timedelta(hours=_ABBREVIATIONS[text])) if text in _ABBREVIATIONS else zone
+
+
+_WRITTEN_CHARS_MAX: Final = 64
+_TO_THE_SECOND: Final = re.compile(
+    r"(?P<half>오전|오후|上午|下午|午前|午後)?\s?(?<!\d)(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})"
+    r"(?:\s?(?P<half_behind>[AaPp])\.?\s?[Mm]\b\.?)?"
+)
+_GMT: Final = re.compile(
+    r"(?:GMT|UTC)(?:(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?)?"
+)
+_ABBREVIATIONS: Final = {
+    **{"Z": 0, "WET": 0, "BST": 1, "CET": 1, "MEZ": 1, "CEST": 2, "MESZ": 2, "EET": 2, "EEST": 3},
+    **{"MSK": 3, "JST": 9, "KST": 9, "BRT": -3, "EDT": -4, "EST": -5, "CDT": -5, "MDT": -6},
+    **{"MST": -7, "PDT": -7, "PST": -8},
+}
+# The first letters of the months in en, de, fr, es, it, pt, nl, pl, ru and tr.
+_MONTHS: Final = {
+    letters: number
+    for number, row in enumerate(
+        (
+            "jan ene gen янв sty oca",
+            "feb fév fev фев lut şub",
+            "mar mär mrt maa мар",
+            "apr avr abr апр kwi nis",
+            "may mai mag mei maj май мая",
+            "jun juin giu июн cze haz",
+            "jul juil lug июл lip tem",
+            "aug aoû ago авг sie ağu",
+            "sep set сен wrz eyl",
+            "oct okt out ott окт paź eki",
+            "nov ноя lis kas",
+            "dec dez déc dic дек gru ara",
+        ),
+        1,
+    )
+    for letters in row.split()
+}
+
+
+def _month_of(word: str) -> int | None:
+    lower = word.lower()
+    return _MONTHS.get(lower[:4]) or _MONTHS.get(lower[:3])

@@ -32,6 +32,7 @@ PARSERS: Mapping[str, Parser] = {
     "records": archives.RECORDS,
     "markdown": importing.MARKDOWN,
     "jsonl": importing.JSONL,
+    "exports": importing.EXPORTS,
     "bodies": bodies.PARSER,
     "words": texts.WORDS,
     "conversation": texts.CONVERSATION,

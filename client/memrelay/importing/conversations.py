@@ -1,0 +1,137 @@
+"""Conversations of other programs, and the parts of them that a relayer is sent.
+
+It does not own the formats (`chatgpt.py`, `claude.py`, `gemini.py`, `sessions.py`) or the sending
+(`analyzing.py`).
+
+- Only what the user said and what was answered counts. What was injected into it is left out, as
+  when a gateway captures.
+- A part is of one day, so that "yesterday" in it has one meaning, and of no more messages than a
+  model keeps apart. It begins with the user where that is possible.
+- Nothing is cut off: a message that is too long for one part goes on in the next.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from typing import Final, Literal
+
+from memrelay.gateway.conversation import numbered, own_words
+from memrelay.gateway.events import USER, Message, encodable
+
+Role = Literal["user", "assistant"]
+
+MESSAGES_MIN: Final = 10  # from here on, a part ends before the user speaks again
+MESSAGES_MAX: Final = 20
+PART_BYTES_MAX: Final = 48_000  # numbers, roles and indentation come on top; a relayer reads 64 KiB
+MESSAGE_BYTES_MAX: Final = 24_000
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message: who said it, what, and when, as far as that is known."""
+
+    role: Role
+    text: str
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation, and where in its file it stood; `id` is what its program calls it."""
+
+    place: str
+    id: str
+    messages: tuple[Said, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some messages of a conversation as a relayer reads them, and when the last was said.
+
+    `identity` tells the part from an equal one that was said at another time.
+    """
+
+    text: str
+    messages: int
+    time: datetime | None
+    identity: str
+
+
+def role_of(name: object) -> Role | None:
+    """Return who speaks by the name of a role in any program; None for tools and systems."""
+    return _ROLES.get(name.lower()) if isinstance(name, str) else None
+
+
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "gemini": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+}
+
+
+def parts(conversation: Conversation, zone: tzinfo) -> Iterator[Part]:
+    """Yield the parts of a conversation in which the user speaks, in order.
+
+    A day is one of `zone`.
+    """
+    group: list[Said] = []
+    size = 0
+    for said in _own_words(conversation.messages):
+        bytes_more = len(said.text.encode()) + 4 * said.text.count("\n")
+        if group and _ends(group, said, size + bytes_more, zone):
+            yield from _part(group, conversation.id, zone)
+            group, size = [], 0
+        group.append(said)
+        size += bytes_more
+    yield from _part(group, conversation.id, zone)
+
+
+def _own_words(messages: Sequence[Said]) -> Iterator[Said]:
+    """Yield what people wrote of messages, each with a time if one before it had any."""
+    time = next((said.time for said in messages if said.time is not None), None)
+    for said in messages:
+        time = said.time or time
+        text = own_words(Message(said.role, encodable(said.text)))
+        for piece in _pieces(text):
+            yield replace(said, text=piece, time=time)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces that fit, each up to the end of a line where that is possible."""
+    data = text.encode()
+    while len(data) > MESSAGE_BYTES_MAX:
+        end = data.rfind(b"\n", MESSAGE_BYTES_MAX // 2, MESSAGE_BYTES_MAX)
+        end = MESSAGE_BYTES_MAX if end < 0 else end
+        while data[end] & 0xC0 == 0x80:  # within a character
+            end -= 1
+        yield data[:end].decode().strip()
+        data = data[end:]
+    if data.strip():
+        yield data.decode().strip()
+
+
+def _ends(group: Sequence[Said], said: Said, size: int, zone: tzinfo) -> bool:
+    """Return whether a part ends before a message."""
+    if len(group) == MESSAGES_MAX or size > PART_BYTES_MAX:
+        return True
+    if len(group) >= MESSAGES_MIN and said.role == USER:
+        return True
+    return _day(group[-1], zone) != _day(said, zone)
+
+
+def _day(said: Said, zone: tzinfo) -> object:
+    return said.time and said.time.astimezone(zone).date()
+
+
+def _part(group: Sequence[Said], id: str, zone: tzinfo) -> Iterator[Part]:
+    if not any(said.role == USER for said in group):
+        return
+    time = group[-1].time
+    first = group[0].time
+    identity = id if first is None else first.astimezone(UTC).isoformat()
+    text = numbered([Message(said.role, said.text) for said in group])
+    yield Part(text, len(group), time and time.astimezone(zone), identity)
