@@ -259,6 +259,27 @@ def test_runs_that_serve_nobody_write_nothing(scene: Scene, told: dict[str, str]
     assert scene.texts() == ["The offsite of Team Heron is in Lisbon."]
 
 
+@pytest.mark.parametrize("context", ["subagent", "flush"])
+def test_what_such_a_run_said_is_not_captured_by_the_next_provider_of_its_session(
+    scene: Scene, context: str
+) -> None:
+    scene.install()
+    with scene.agent("one", agent_context=context) as agent:
+        agent.turn(MOVE, "I decided to move, too.", session="one")
+        agent.stop()
+        assert agent.call("start", "one")
+        agent.turn(FACT, session="one")
+        said = [(MOVE, "I decided to move, too."), (FACT, "Noted.")]
+        rest = [
+            {"role": role, "content": text}
+            for turn in said
+            for role, text in zip(("user", "assistant"), turn, strict=True)
+        ]
+        agent.call("on_pre_compress", [*rest, {"role": "user", "content": "Go on."}])
+        agent.stop()
+    assert scene.texts() == [FACT]
+
+
 # Between.
 
 

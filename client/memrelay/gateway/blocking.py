@@ -31,6 +31,7 @@ from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.skipped import SkippedRuns
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import DEADLINE_S
 
@@ -89,6 +90,7 @@ class BlockingGateway:
         spool_path: Path | None = None,
         transcripts: Path | None = None,
         erasures: Erasures | None = None,
+        skipped: SkippedRuns | None = None,
     ) -> Self:
         """Return a running gateway; the arguments are those of `Gateway`.
 
@@ -103,6 +105,7 @@ class BlockingGateway:
             spool_path=spool_path,
             transcripts=transcripts,
             erasures=erasures,
+            skipped=skipped,
         )
         return cls(gateway, chosen)
 
@@ -114,6 +117,10 @@ class BlockingGateway:
     def remembers(self, context: Context) -> bool:
         """Return whether turns of such a call are captured, as far as is known without asking."""
         return self._gateway.remembers(context)
+
+    def skip(self, messages: Sequence[Message], context: Context) -> None:
+        """Note that a run has ended that does not count: its messages are not captured later."""
+        self._gateway.skip(messages, context)
 
     def capture(
         self,

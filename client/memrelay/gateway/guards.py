@@ -16,6 +16,12 @@ from memrelay.gateway.trivial import is_trivial
 
 MAIN_AGENT = "main"
 TRIVIAL = "trivial"  # the one refusal that is about the prompt, not about the run
+# What was said in a run that is refused so does not count later, either.
+SKIPPED = frozenset({"memory_run", "cron", "heartbeat", "subagent", "failed"})
+# What other gateways call the triggers of OpenClaw: `memory`, `cron`, and sub-agents' runs.
+_OF_MEMORY = frozenset({"pre-compaction", "compaction", "dreaming"})
+_SCHEDULED = frozenset({"cron", "cronjob", "schedule", "scheduled", "scheduler", "timer"})
+_DELEGATED = frozenset({"subagent", "sub-agent", "delegate", "delegation", "inter-session"})
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9_-]+")
@@ -23,15 +29,15 @@ _NOT_IN_NAME = re.compile(r"[^a-z0-9_-]+")
 
 def run_refusal(context: Context, settings: GatewaySettings) -> str | None:
     """Return why runs of this sort are left alone, in a fixed word, or None."""
-    trigger = (context.trigger or "").lower()
+    trigger = re.sub(r"[^a-z]+", "-", (context.trigger or "").lower()).strip("-")
     session = _within_agent(context.session_key)
-    if trigger == "memory" or ":memory-capture:" in session:
+    if "memory" in trigger or trigger in _OF_MEMORY or ":memory-capture:" in session:
         return "memory_run"
-    if settings.skip_cron and (trigger == "cron" or ":cron:" in session):
+    if settings.skip_cron and (trigger in _SCHEDULED or ":cron:" in session):
         return "cron"
     if settings.skip_heartbeat and "heartbeat" in {trigger, session.rpartition(":")[2]}:
         return "heartbeat"
-    if settings.skip_subagents and ":subagent:" in session:
+    if settings.skip_subagents and (trigger in _DELEGATED or ":subagent:" in session):
         return "subagent"
     return origin_refusal(context.origin, settings)
 

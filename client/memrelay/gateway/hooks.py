@@ -36,12 +36,20 @@ from memrelay.gateway.framing import (
     memory_chars_max,
     namespace_instruction,
 )
-from memrelay.gateway.guards import TRIVIAL, agent_of, capture_refusal, recall_refusal, run_refusal
+from memrelay.gateway.guards import (
+    SKIPPED,
+    TRIVIAL,
+    agent_of,
+    capture_refusal,
+    recall_refusal,
+    run_refusal,
+)
 from memrelay.gateway.outage import RECALL, Outages
 from memrelay.gateway.roster import Found, Roster, Seat
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.sessions import Session, Sessions
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.skipped import SkippedRuns
 from memrelay.gateway.spool import Spool
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import Tools
@@ -57,7 +65,7 @@ class Gateway:
 
     `source` names the gateway in what is captured. Without `spool_path`, what could not be
     delivered is lost with the process. `transcripts` is the folder of the gateway's agents. What
-    `erasures` know may outlive the gateway.
+    `erasures` and the `skipped` runs know may outlive the gateway.
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class Gateway:
         spool_path: Path | None = None,
         transcripts: Path | None = None,
         erasures: Erasures | None = None,
+        skipped: SkippedRuns | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,6 +92,7 @@ class Gateway:
             turns_max=self._settings.spool_turns_max,
         )
         self._erasures = erasures or Erasures()
+        self._skipped = skipped or SkippedRuns()
         self._captures = Captures(
             spool,
             self._outages,
@@ -137,6 +147,8 @@ class Gateway:
     async def recall(self, prompt: str, context: Context) -> Injection:
         """Return the memories that fit a prompt, framed; never raises, never waits for long."""
         try:
+            if run_refusal(context, self._settings):
+                self._skipped.begin(prompt, context)
             seat = self._roster.seat(context)
             query = encodable(clean_query(prompt))
             refusal = recall_refusal(query, context, self._settings)
@@ -225,7 +237,8 @@ class Gateway:
     async def agent_end(self, event: object, ctx: object) -> None:
         """Capture a turn that has ended; it is durable when this returns, and delivered later."""
         turn, context = Turn.from_json(event), Context.from_json(ctx)
-        if self._debounce.ended(context):
+        counts = capture_refusal(turn, context, self._settings) not in SKIPPED
+        if self._debounce.ended(context) and counts:
             await self._settle()  # what was answered since the silence is being kept
         else:
             await self._capture(turn, context, self._ended_at(turn))
@@ -265,8 +278,11 @@ class Gateway:
     ) -> None:
         try:
             messages = self._erasures.since(turn.messages, context, occurred_at, began=began)
-            turn = replace(turn, messages=tuple(messages))
+            if self._skips(turn, context):
+                return
             seat = self._roster.seat(context)
+            messages = self._skipped.without(messages, context)
+            turn = replace(turn, messages=tuple(messages))
             if seat is None or capture_refusal(turn, context, self._settings) is not None:
                 return
             if not self._captures.takes(seat):
@@ -279,6 +295,20 @@ class Gateway:
                 await self._keep(messages[start : start + size], seat, context, occurred_at)
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
+
+    def skip(self, messages: Sequence[Message], context: Context) -> None:
+        """Note that a run has ended that does not count: its messages are not captured later."""
+        self._skipped.end(messages, context)
+
+    def _skips(self, turn: Turn, context: Context) -> bool:
+        """Return whether a turn is of a run that does not count; it is known by that later."""
+        refusal = capture_refusal(turn, context, self._settings)
+        if refusal in SKIPPED:
+            self._skipped.end(turn.messages, context, failed=refusal == "failed")
+            log.debug("a run was skipped (%s)", refusal)
+        elif refusal is None:
+            self._skipped.count(context)
+        return refusal in SKIPPED
 
     async def _keep(
         self, window: Sequence[Message], seat: Seat, context: Context, occurred_at: datetime

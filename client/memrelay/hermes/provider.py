@@ -7,7 +7,8 @@ or the mirror of Hermes' own memory (`mirror.py`). It runs inside Hermes, 0.19 o
   before Hermes ends, which may forget a provider without a word.
 - Only a run that serves the user writes; sub-agents, scheduled and internal runs do not.
 - A message is captured once, with those before it in the same window.
-- What a session erased is known as long as Hermes runs, whatever providers it makes for it.
+- What a session erased, or said in a run that writes nothing, is known as long as Hermes runs,
+  whatever providers it makes for it.
 """
 
 import json
@@ -29,10 +30,11 @@ from memrelay.config import Settings, profile_path, spool_folder
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Context, Message, Roster
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import ASSISTANT, read_messages
+from memrelay.gateway.events import ASSISTANT, USER, read_messages
 from memrelay.gateway.framing import SKILL, namespace_instruction
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import FORGET, GET, SEARCH, STORE
+from memrelay.gateway.skipped import SkippedRuns
 from memrelay.hermes.conversation import Conversation
 from memrelay.hermes.home import PROVIDER, HermesSettings, identity_of, save_settings
 from memrelay.hermes.mirror import Mirror
@@ -61,7 +63,7 @@ class _Memory:
 
 
 _memories: dict[HermesSettings, _Memory] = {}
-_erasures = Erasures()
+_erasures, _skipped = Erasures(), SkippedRuns()
 _lock = threading.Lock()
 
 
@@ -78,6 +80,7 @@ def _enter(provider: "MemrelayProvider", settings: HermesSettings) -> _Memory:
                 source=_SOURCE,
                 spool_path=spool_path,
                 erasures=_erasures,
+                skipped=_skipped,
             )
             _memories[settings] = _Memory(settings, roster, gateway)
         _memories[settings].users.add(provider)
@@ -213,6 +216,9 @@ class MemrelayProvider(MemoryProvider):
         if self._writes():
             window, began, run = self._conversation.end(user_content, assistant_content)
             self._capture(window, self._context(session_id, run=run), began)
+        elif self._memory is not None:
+            turn = [Message(USER, user_content), Message(ASSISTANT, assistant_content)]
+            self._memory.gateway.skip(turn, self._context(session_id))
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Capture what is about to be dropped and no turn's end has captured."""
