@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.importing.files import find
-from memrelay.importing.reading import Reading, Waiting
+from memrelay.importing.reading import QueuedPart, Reading
 from tests.client.import_scene import write
 
 BEGUN = 1763632800.0  # 2025-11-20T10:00:00Z
 SESSION = "1b2c3d4e-0000-4000-8000-000000000001"
 
 
-def waiting(
+def queued(
     *paths: Path,
     format: str | None = None,
     zone: tzinfo = UTC,
     since: Any = None,
     faults: int = 0,
-) -> tuple[list[Waiting], list[str], Reading]:
+) -> tuple[list[QueuedPart], list[str], Reading]:
     """Return the parts of conversations in files, the texts of memories, and the reading."""
     told: list[tuple[str, str, str]] = []
     files, _ = find(map(str, paths))
@@ -34,12 +34,12 @@ def waiting(
     )
     texts = [item.entry.draft.text for item in reading.items()]
     assert len(told) == faults, told
-    return reading.waiting(), texts, reading
+    return reading.queue(), texts, reading
 
 
 def said(*paths: Path, **options: Any) -> list[str]:
     """Return the parts of conversations in files, as a relayer reads them."""
-    return [part.text for part in waiting(*paths, **options)[0]]
+    return [part.text for part in queued(*paths, **options)[0]]
 
 
 def lines(*values: Mapping[str, Any]) -> str:
@@ -291,12 +291,13 @@ GEMINI_HISTORY = {
 
 def _code(type: str, content: object, time: str, **more: Any) -> dict[str, Any]:
     return {
+        "parentUuid": None,
+        "isSidechain": False,
         "type": type,
         "message": {"role": type, "content": content},
         "uuid": f"{type}-{time}",
         "timestamp": f"2025-11-{time}.000Z",
         "sessionId": SESSION,
-        "isSidechain": False,
         **more,
     }
 

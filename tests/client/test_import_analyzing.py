@@ -32,7 +32,7 @@ def run(capsys, *argv: str) -> tuple[int, dict, str]:
 
 def counts(result: dict) -> dict[str, int]:
     """Return what became of the parts of conversations; numbers of nothing are left out."""
-    names = ("conversations", "stored", "known", "waiting", "earlier", "failed")
+    names = ("conversations", "stored", "known", "pending", "skipped", "failed")
     return {name: result[name] for name in names if result[name]}
 
 
@@ -83,7 +83,7 @@ def test_an_export_that_has_grown_costs_only_what_is_new(profile, tmp_path, caps
     assert counts(run(capsys, "import", str(first), *argv)[1]) == {"conversations": 3, "stored": 3}
     second = write(tmp_path / "b" / "conversations-000.json", after)
     result = run(capsys, "import", str(second), *argv)[1]
-    assert counts(result) == {"conversations": 5, "stored": 2, "earlier": 3}
+    assert counts(result) == {"conversations": 5, "stored": 2, "skipped": 3}
     assert counts(run(capsys, "import", str(second), *argv, "--namespace", "other")[1]) == {
         "conversations": 5,
         "stored": 5,
@@ -137,8 +137,8 @@ def test_an_import_of_conversations_that_was_killed_is_taken_up_again(profile, t
         os.kill(process.pid, signal.SIGKILL)
     code, result, _ = run(capsys, *argv)
     assert (code, result["failed"]) == (EXIT_OK, 0)
-    assert result["earlier"] >= 4
-    assert result["stored"] + result["known"] + result["earlier"] == 60
+    assert result["skipped"] >= 4
+    assert result["stored"] + result["known"] + result["skipped"] == 60
     with SyncMemoryClient.from_profile(profile) as memory:
         assert memory.stats().memory_count == 60
 

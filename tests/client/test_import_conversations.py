@@ -10,7 +10,7 @@ from memrelay.importing.conversations import (
     MESSAGES_MAX,
     MESSAGES_MIN,
     Conversation,
-    Said,
+    Utterance,
     parts,
 )
 from memrelay.importing.found import DOCUMENT, PRIVATE
@@ -30,8 +30,8 @@ from tests.client.conversations_scene import (
     gemini_page,
     lines,
     node,
+    queued,
     said,
-    waiting,
     zipped,
 )
 from tests.client.import_scene import write
@@ -45,7 +45,7 @@ NOON = datetime(2025, 11, 20, 12, tzinfo=UTC)
 def test_of_a_chatgpt_export_the_branch_that_was_kept_is_heard(tmp_path, packed):
     folder = chatgpt(tmp_path / "export")
     path = zipped(tmp_path / "export.zip", folder) if packed else folder
-    (part,), _, reading = waiting(path)
+    (part,), _, reading = queued(path)
     assert part.text == CHAT_SAID
     assert (part.conversation, part.messages) == ("c-1", 5)
     assert part.time == datetime.fromtimestamp(BEGUN + 60, UTC)
@@ -55,7 +55,7 @@ def test_of_a_chatgpt_export_the_branch_that_was_kept_is_heard(tmp_path, packed)
 def test_an_export_in_several_files_is_read_whole(tmp_path):
     write(tmp_path / "conversations-000.json", [CHAT])
     write(tmp_path / "conversations-001.json", [{**CHAT, "conversation_id": "c-2"}])
-    assert [part.conversation for part in waiting(tmp_path)[0]] == ["c-1", "c-2"]
+    assert [part.conversation for part in queued(tmp_path)[0]] == ["c-1", "c-2"]
 
 
 def test_without_a_current_node_the_newest_branch_counts(tmp_path):
@@ -71,7 +71,7 @@ def test_without_a_current_node_the_newest_branch_counts(tmp_path):
 def test_what_was_marked_not_to_be_remembered_is_not(tmp_path):
     nodes = [node("root", None), node("a", "root", "user", text="SECRET")]
     private = chat("c", "a", nodes, is_do_not_remember=True)
-    parts, _, reading = waiting(write(tmp_path / "conversations.json", [private]))
+    parts, _, reading = queued(write(tmp_path / "conversations.json", [private]))
     assert parts == []
     assert reading.tallies[0].omitted == {PRIVATE: 1}
 
@@ -104,7 +104,7 @@ def test_a_bad_conversation_does_not_stop_the_rest(tmp_path):
 def test_of_a_claude_export_conversations_memories_and_projects_are_read(tmp_path, packed):
     folder = claude(tmp_path / "export")
     path = zipped(tmp_path / "export.zip", folder) if packed else folder
-    parts, texts, reading = waiting(path)
+    parts, texts, reading = queued(path)
     assert [part.text for part in parts] == [
         "1. user: I eat no gluten.\n\n2. assistant: No gluten, then.",
         "1. user: We deploy on Fridays.",
@@ -162,7 +162,7 @@ def test_activity_as_html_is_dated_in_any_language(tmp_path, written):
     asked = "Prompted&nbsp;My mother Rosa<br>turns 70."
     cell = f"{asked}<br>{written}<br><p>Happy <b>birthday</b>!</p>"
     page = gemini_page(cell, f"Gave feedback: GOOD<br>{written}<br>", "no time at all")
-    (part,), _, _ = waiting(write(tmp_path / "MyActivity.html", page))
+    (part,), _, _ = queued(write(tmp_path / "MyActivity.html", page))
     assert part.text == (
         "1. user: My mother Rosa\n\N{NO-BREAK SPACE} turns 70.\n\n2. assistant: Happy birthday!"
     )
@@ -179,7 +179,7 @@ def test_of_a_takeout_archive_only_gemini_is_read(tmp_path):
     write(folder / "Takeout/My Activity/Gemini Apps/MyActivity.json", GEMINI_JSON)
     write(folder / "Takeout/archive_browser.html", "<html><body>Your archive</body></html>")
     write(folder / "Takeout/Drive/notes.json", {"a": 1})
-    parts, _, reading = waiting(zipped(tmp_path / "takeout.zip", folder))
+    parts, _, reading = queued(zipped(tmp_path / "takeout.zip", folder))
     assert len(parts) == 2
     assert len(reading.tallies) == 1
 
@@ -200,7 +200,7 @@ def test_of_a_session_of_claude_code_only_people_and_last_answers_are_heard(tmp_
     for other in ("CLAUDE.md", "settings.json", "history.jsonl"):
         write(home / other, "{}")
     for place in (home, home / "projects"):
-        parts, texts, _ = waiting(place)
+        parts, texts, _ = queued(place)
         assert [part.text for part in parts] == [
             "1. user: We use uv, not pip.\n\n2. assistant: Switched to uv.",
             "1. user: Staging is Heron.",
@@ -211,9 +211,17 @@ def test_of_a_session_of_claude_code_only_people_and_last_answers_are_heard(tmp_
 def test_a_copy_of_a_session_is_known_by_its_time_and_words(tmp_path):
     write(tmp_path / "a.jsonl", CLAUDE_CODE)
     write(tmp_path / "b.jsonl", CLAUDE_CODE.replace(SESSION, SESSION.replace("1", "2")))
-    parts, _, _ = waiting(tmp_path)
+    parts, _, _ = queued(tmp_path)
     assert len(parts) == 4
     assert len({(part.identity, part.text) for part in parts}) == 2
+
+
+def test_a_session_is_known_however_long_its_first_line_is(tmp_path):
+    long = CLAUDE_CODE.replace("We use uv, not pip.", "We use uv. " + "x" * 100_000)
+    path = write(tmp_path / "a.jsonl", long.split("\n", 1)[1])
+    parts, _, reading = queued(path)
+    assert reading.tallies[0].format == "claude-code"
+    assert parts[0].text.startswith("1. user: We use uv.")
 
 
 @pytest.mark.parametrize("form", CODEX)
@@ -221,7 +229,7 @@ def test_of_a_session_of_codex_every_form_is_heard_once(tmp_path, form):
     write(tmp_path / "sessions/2025/11/20/rollout-2025-11-20T10-00-00-s.jsonl", CODEX[form])
     write(tmp_path / "config.toml", "")
     write(tmp_path / "memories/raw_memories.md", "- RAW")
-    (part,), texts, reading = waiting(tmp_path)
+    (part,), texts, reading = queued(tmp_path)
     assert part.text == "1. user: CI runs on ARM.\n\n2. assistant: On ARM."
     assert (part.conversation, reading.tallies[0].format, texts) == ("s-1", "codex", [])
     assert part.time == datetime(2025, 11, 20, 10, 0, 3, tzinfo=UTC)
@@ -257,7 +265,7 @@ TRANSCRIPTS = {
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_messages_in_the_usual_form_are_a_conversation(tmp_path, name):
-    (part,), _, reading = waiting(write(tmp_path / name, TRANSCRIPTS[name]))
+    (part,), _, reading = queued(write(tmp_path / name, TRANSCRIPTS[name]))
     assert part.text == "1. user: I ride a cargo bike.\n\n2. assistant: Good."
     assert reading.tallies[0].format == "transcript"
 
@@ -265,20 +273,23 @@ def test_messages_in_the_usual_form_are_a_conversation(tmp_path, name):
 # Parts
 
 
-def conversation(*messages: Said) -> Conversation:
+def conversation(*messages: Utterance) -> Conversation:
     return Conversation("1", "c", messages)
 
 
-def talk(number: int, *, minutes: int = 1) -> list[Said]:
+def talk(number: int, *, minutes: int = 1) -> list[Utterance]:
     roles = ("user", "assistant")
     times = (NOON + timedelta(minutes=minutes * n) for n in range(number))
-    return [Said(roles[n % 2], f"Message {n}.", time) for n, time in enumerate(times)]
+    return [Utterance(roles[n % 2], f"Message {n}.", time) for n, time in enumerate(times)]
 
 
 def test_a_part_has_no_more_messages_than_a_model_keeps_apart():
     sizes = [part.messages for part in parts(conversation(*talk(35)), UTC)]
     assert sizes == [MESSAGES_MIN] * 3 + [5]
-    answers = [Said("user", "A question."), *(Said("assistant", f"Answer {n}.") for n in range(30))]
+    answers = [
+        Utterance("user", "A question."),
+        *(Utterance("assistant", f"Answer {n}.") for n in range(30)),
+    ]
     assert [part.messages for part in parts(conversation(*answers), UTC)] == [MESSAGES_MAX]
 
 
@@ -292,7 +303,11 @@ def test_a_part_is_of_one_day_of_the_zone_given():
 
 
 def test_a_message_without_a_time_is_of_the_one_before():
-    messages = (Said("user", "One."), Said("user", "Two.", NOON), Said("assistant", "Three."))
+    messages = (
+        Utterance("user", "One."),
+        Utterance("user", "Two.", NOON),
+        Utterance("assistant", "Three."),
+    )
     (part,) = parts(conversation(*messages), UTC)
     assert (part.messages, part.time) == (3, NOON)
 
@@ -300,7 +315,7 @@ def test_a_message_without_a_time_is_of_the_one_before():
 @pytest.mark.parametrize("word", ["kiln ", "glaze\n", "陶芸", "🏺"])
 def test_a_message_of_any_length_goes_on_in_the_next_part(word):
     text = "".join(f"{word}{n}." for n in range(30_000))
-    found = list(parts(conversation(Said("user", text, NOON)), UTC))
+    found = list(parts(conversation(Utterance("user", text, NOON)), UTC))
     heard = "".join(part.text for part in found)
     assert sum(len(part.text.encode()) for part in found) >= len(text.encode())
     assert all(len(part.text.encode()) < 64 * 1024 for part in found)
@@ -310,9 +325,9 @@ def test_a_message_of_any_length_goes_on_in_the_next_part(word):
 
 def test_what_was_injected_is_not_heard_again():
     text = "<memwal-memories>RECALLED</memwal-memories>\nI live in Porto."
-    (part,) = parts(conversation(Said("user", text, NOON)), UTC)
+    (part,) = parts(conversation(Utterance("user", text, NOON)), UTC)
     assert part.text == "1. user: I live in Porto."
-    assert list(parts(conversation(Said("assistant", "Only an answer.", NOON)), UTC)) == []
+    assert list(parts(conversation(Utterance("assistant", "Only an answer.", NOON)), UTC)) == []
 
 
 def test_conversations_come_in_the_order_in_which_they_took_place(tmp_path):
@@ -323,6 +338,6 @@ def test_conversations_come_in_the_order_in_which_they_took_place(tmp_path):
     day = 24 * 60 * 60
     chats = [at("third", BEGUN + 2 * day), at("first", BEGUN), at("second", BEGUN + day)]
     path = write(tmp_path / "conversations.json", chats)
-    assert [part.conversation for part in waiting(path)[0]] == ["first", "second", "third"]
+    assert [part.conversation for part in queued(path)[0]] == ["first", "second", "third"]
     since = datetime.fromtimestamp(BEGUN + day, UTC)
-    assert [part.conversation for part in waiting(path, since=since)[0]] == ["second", "third"]
+    assert [part.conversation for part in queued(path, since=since)[0]] == ["second", "third"]

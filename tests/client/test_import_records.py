@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
-from memrelay.importing.found import ASSISTANT, Omission, last_moment
+from memrelay.importing.found import ASSISTANT, Omission, end_of
 from tests.client.conversations_scene import lines
 from tests.client.import_scene import drafts, found, reasons, write
 
@@ -82,9 +82,9 @@ def test_a_page_of_another_program_is_told_too(tmp_path, capsys):
 
 def test_a_memory_of_mem0_lives_through_its_last_day():
     zone = timezone(timedelta(hours=2))
-    assert last_moment("2026-11-28", zone) == datetime(2026, 11, 28, 22, tzinfo=UTC)
-    assert last_moment("2026-11-28T10:00:00Z", zone) == datetime(2026, 11, 28, 10, tzinfo=UTC)
-    assert last_moment("soon", zone) is None
+    assert end_of("2026-11-28", zone) == datetime(2026, 11, 28, 22, tzinfo=UTC)
+    assert end_of("2026-11-28T10:00:00Z", zone) == datetime(2026, 11, 28, 10, tzinfo=UTC)
+    assert end_of("soon", zone) is None
 
 
 def test_what_expires_today_is_still_imported(tmp_path):

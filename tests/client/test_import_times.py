@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from memrelay.importing.relative import named_day
-from memrelay.importing.times import dated
+from memrelay.importing.relative import resolve_day
+from memrelay.importing.times import split_time
 from tests.client.import_scene import drafts, write
 
 FRIDAY = date(2026, 11, 20)
@@ -18,6 +18,7 @@ CLOCKS = {
     "2pm tea": ("14:00", "tea"),
     "at 5pm: gym": ("17:00", "gym"),
     "Session 16:45": ("16:45", ""),
+    "🕑 14:00 tea": ("14:00", "tea"),
     "[14:00] planning": ("14:00", "planning"),
     "14:00–15:30 call": ("14:00", "call"),
     "14h30 réunion": ("14:30", "réunion"),
@@ -34,7 +35,7 @@ CLOCKS = {
 
 @pytest.mark.parametrize("heading", CLOCKS)
 def test_a_time_at_the_beginning_of_a_heading_is_taken_off(heading):
-    when, title = dated(heading, MIDNIGHT, UTC)
+    when, title = split_time(heading, MIDNIGHT, UTC)
     assert when.date() == FRIDAY
     assert (f"{when:%H:%M}", title) == CLOCKS[heading]
 
@@ -52,7 +53,7 @@ def test_a_time_at_the_beginning_of_a_heading_is_taken_off(heading):
     ],
 )
 def test_other_figures_are_no_time(heading):
-    assert dated(heading, MIDNIGHT, UTC) == (MIDNIGHT, heading)
+    assert split_time(heading, MIDNIGHT, UTC) == (MIDNIGHT, heading)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +66,12 @@ def test_other_figures_are_no_time(heading):
     ],
 )
 def test_a_time_has_the_zone_that_stands_behind_it(heading, hour):
-    when, title = dated(heading, MIDNIGHT, UTC)
+    when, title = split_time(heading, MIDNIGHT, UTC)
     assert (when.astimezone(UTC).hour, title) == (hour, "sync")
 
 
 def test_without_a_day_a_time_stays_in_its_heading():
-    assert dated("14:00 - call", None, UTC) == (None, "14:00 - call")
+    assert split_time("14:00 - call", None, UTC) == (None, "14:00 - call")
 
 
 def test_times_of_a_daily_note_count_for_what_follows(tmp_path):
@@ -130,7 +131,7 @@ NAMED = {
 
 @pytest.mark.parametrize("text", NAMED)
 def test_words_name_a_day_seen_from_the_day_of_the_note(text):
-    assert named_day(text, FRIDAY) == date.fromisoformat(NAMED[text])
+    assert resolve_day(text, FRIDAY) == date.fromisoformat(NAMED[text])
 
 
 @pytest.mark.parametrize(
@@ -149,16 +150,16 @@ def test_words_name_a_day_seen_from_the_day_of_the_note(text):
     ],
 )
 def test_what_names_no_one_day_is_left_alone(text):
-    assert named_day(text, FRIDAY) is None
+    assert resolve_day(text, FRIDAY) is None
 
 
 @pytest.mark.parametrize("text", ["yesterday " * 400, "9" * 4000, "la " * 1300, "昨天" * 2000])
 def test_long_notes_take_linear_work(text):
-    assert named_day(text, FRIDAY) in {None, FRIDAY - timedelta(days=1)}
+    assert resolve_day(text, FRIDAY) in {None, FRIDAY - timedelta(days=1)}
 
 
 def test_a_named_day_is_the_event_of_a_dated_note_alone(tmp_path):
     text = "- Uma called yesterday about the crown\n- She calls about the crown again\n"
-    dated_note = drafts(write(tmp_path / "memory/2026-11-20.md", text))
-    assert [one.event_time.date().isoformat() for one in dated_note] == ["2026-11-19", "2026-11-20"]
+    note_time = drafts(write(tmp_path / "memory/2026-11-20.md", text))
+    assert [one.event_time.date().isoformat() for one in note_time] == ["2026-11-19", "2026-11-20"]
     assert {one.event_time for one in drafts(write(tmp_path / "MEMORY.md", text))} == {None}

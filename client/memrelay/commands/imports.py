@@ -30,12 +30,12 @@ from memrelay.errors import (
     TransportError,
     Unavailable,
 )
-from memrelay.importing.advice import on_page
+from memrelay.importing.advice import advise_on_page
 from memrelay.importing.analyzing import Analyzing
 from memrelay.importing.files import find
 from memrelay.importing.formats import FORMATS
 from memrelay.importing.found import OMITTED, moment
-from memrelay.importing.reading import Item, Reading, Tally, Waiting, member_told
+from memrelay.importing.reading import Item, QueuedPart, Reading, Tally, member_told
 from memrelay.importing.sources import File
 from memrelay.importing.storing import Storing
 
@@ -198,7 +198,7 @@ class _Import:
         for item in self._reading.items():
             if tells:
                 self._shell.show(None, [_first_line(item)])
-        for part in self._reading.waiting() if tells else ():
+        for part in self._reading.queue() if tells else ():
             self._shell.show(None, [_opening(part)])
         self.show()
         if self.total("parts"):
@@ -217,7 +217,7 @@ class _Import:
                 with ProgressLine(sys.stderr, "done", "entry") as progress:
                     await storing.run(self._reading.items(), progress=progress)
                 with ProgressLine(sys.stderr, "parts of conversations read") as progress:
-                    await analyzing.run(self._reading.waiting(), progress=progress)
+                    await analyzing.run(self._reading.queue(), progress=progress)
             except (*_PASSING, asyncio.CancelledError):  # the latter by Ctrl-C
                 warn("The import broke off; the same command goes on with the rest.")
                 raise
@@ -263,7 +263,7 @@ class _Import:
         incomplete = self.incomplete()
         for tally in self._tallies:
             if tally.page and (tally in incomplete or not tally.page.is_certain):
-                warn(f"{tally.file} {on_page(tally.page, tally.format)}")
+                warn(f"{tally.file} {advise_on_page(tally.page, tally.format)}")
         if self._left_out:
             warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
         value = {
@@ -287,7 +287,7 @@ class _Import:
 
 _READ = ("entries", "conversations", "messages", "parts", "superseded", "expired", "failed")
 _OUTCOMES = (
-    *("conversations", "stored", "edited", "known", "waiting", "earlier", "superseded", "expired"),
+    *("conversations", "stored", "edited", "known", "pending", "skipped", "superseded", "expired"),
     *("failed", "redacted"),
 )
 _COUNTED = tuple(dict.fromkeys((*_READ, *_OUTCOMES)))
@@ -297,8 +297,8 @@ _WORDS = {
     "known": "known already",
     "edited": "corrected",
     "superseded": "of them superseded",
-    "waiting": "waiting for a model",
-    "earlier": "read in an earlier import",
+    "pending": "waiting for a model",
+    "skipped": "read in an earlier import",
 }
 _NO_FACTS = (
     "Which facts conversations hold, the relayer finds when it reads them. To see some first,"
@@ -345,7 +345,7 @@ def _first_line(item: Item) -> str:
     return f"{item.tally.file}:{item.entry.place}  {'  '.join(filter(None, notes))}  {first}"
 
 
-def _opening(part: Waiting) -> str:
+def _opening(part: QueuedPart) -> str:
     """Return a line on a part of a conversation, with what the user said first in it."""
     said = re.search(r"^\d+\. user: (.*)", part.text, re.MULTILINE)
     notes = [rfc3339(part.time)[:16] if part.time else "", counted(part.messages, "message")]

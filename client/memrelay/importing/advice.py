@@ -45,12 +45,24 @@ _TABLES: Final = frozenset({".csv", ".tsv"})
 _HTML: Final = re.compile(
     r"\s{0,64}(?:<!--.{0,400}?-->\s{0,64})?<(?:!doctype html|html|head|body)\b", re.I | re.S
 )
+_GEMINI: Final = re.compile(rb"\b(?:Gemini|Bard)\b")
+_PAGE_BYTES: Final = 1 << 20
 _MAIL: Final = re.compile(r"From \S+ .{0,80}\d{4}\n|(?:From|Return-Path|Delivered-To): ")
 
 
-def is_page_of_gemini(head: str) -> bool:
-    """Return whether a text begins like Takeout's page of what was asked of Gemini."""
-    return _HTML.match(head) is not None and "content-cell" in head and "Gemini" in head
+def is_page_of_gemini(file: File, head: str) -> bool:
+    """Return whether a file is Takeout's page of what was asked of Gemini, by its beginning.
+
+    A long style sheet stands before the first record.
+    """
+    if _HTML.match(head) is None or "mdl-" not in head:
+        return False
+    try:
+        with file.stream() as stream:
+            beginning = stream.read(_PAGE_BYTES)
+    except (OSError, ValueError):
+        return False
+    return b"content-cell" in beginning and _GEMINI.search(beginning) is not None
 
 
 def is_of_deepseek(members: Container[str]) -> bool:
@@ -58,7 +70,7 @@ def is_of_deepseek(members: Container[str]) -> bool:
     return "mapping" in members and "inserted_at" in members
 
 
-def looks_like(file: File, head: bytes) -> str | None:
+def describe(file: File, head: bytes) -> str | None:
     """Return what a file looks like, with what to do about it; None for text."""
     for beginning, words in _BEGINNINGS:
         if head.startswith(beginning):
@@ -85,10 +97,10 @@ def _database(head: bytes) -> str:
     return "a SQLite database; export what it holds as JSON or Markdown"
 
 
-def on(file: File) -> str:
+def advise(file: File) -> str:
     """Return what a file of no known format looks like, and what to type."""
     head = file.head()
-    found = looks_like(file, head)
+    found = describe(file, head)
     if found is not None:
         return f"it looks like {found}"
     text = text_of(head)
@@ -102,7 +114,7 @@ def on(file: File) -> str:
     return f"it looks like {found}; {lines}. {READ}"
 
 
-def on_page(page: Page, format: str) -> str:
+def advise_on_page(page: Page, format: str) -> str:
     """Return what a file lacks that is one page of more, and what to type to have all of it."""
     if not page.is_certain:
         return (

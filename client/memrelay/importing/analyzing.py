@@ -16,7 +16,7 @@ from memrelay.client import MemoryClient
 from memrelay.errors import BadRequest, Conflict, TooLarge
 from memrelay.importing.found import Fault, source_of
 from memrelay.importing.journal import Journal
-from memrelay.importing.reading import Failed, Tally, Waiting, fail
+from memrelay.importing.reading import Failed, QueuedPart, Tally, fail
 from memrelay.models import Analysis, secrets_in
 from memrelay.sealed.keys import normalise_namespace
 
@@ -49,7 +49,7 @@ class Analyzing:
         self._journal = Journal(settings.identity, settings.seen_path)
 
     async def run(
-        self, waiting: Sequence[Waiting], *, progress: Callable[[int, int | None], None]
+        self, queue: Sequence[QueuedPart], *, progress: Callable[[int, int | None], None]
     ) -> None:
         """Have all parts analyzed, each once.
 
@@ -57,28 +57,28 @@ class Analyzing:
             MemrelayError: the relayer could not be reached, or refused more than single parts.
         """
         sent = set[str]()
-        for done, part in enumerate(waiting, 1):
+        for done, part in enumerate(queue, 1):
             text = part.text
             name = self._journal.name(normalise_namespace(self._namespace), part.identity, text)
             if name in sent or (name in self._journal and not self._run):
-                part.tally.earlier += 1
+                part.tally.skipped += 1
             else:
                 sent.add(name)
                 await self._send(part, text, name)
-            progress(done, len(waiting))
+            progress(done, len(queue))
 
-    async def _send(self, part: Waiting, text: str, name: str) -> None:
+    async def _send(self, part: QueuedPart, text: str, name: str) -> None:
         try:
             await self._analyze(part, text, name)
         except _REFUSED as error:
             if error.code == _OTHER_TEXT:  # the relayer's rules of redaction have changed
-                part.tally.earlier += 1
+                part.tally.skipped += 1
             else:
                 fail(part.tally, Fault(part.place, f"refused: {error}"), self._failed)
         else:
             self._journal.add(name)
 
-    async def _analyze(self, part: Waiting, text: str, name: str) -> None:
+    async def _analyze(self, part: QueuedPart, text: str, name: str) -> None:
         analysis = await self._client.analyze(
             text,
             namespace=self._namespace,
@@ -92,7 +92,7 @@ class Analyzing:
         new = [fact for fact in analysis.facts if not fact.duplicate]
         tally.stored += len(new)
         tally.known += len(analysis.facts) - len(new) + len(analysis.reinforced)
-        tally.waiting += analysis.episode_id is not None
+        tally.pending += analysis.episode_id is not None
         tally.redacted += secrets_in(analysis.redacted)
         if self._keep_ids:
             self.ids += [fact.id for fact in analysis.facts]

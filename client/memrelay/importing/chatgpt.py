@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
 
-from memrelay.importing.conversations import Conversation, Said, role_of
-from memrelay.importing.found import PRIVATE, Found, Omission, any_moment
+from memrelay.importing.conversations import Conversation, Utterance, role_of
+from memrelay.importing.found import PRIVATE, Found, Omission, parse_moment
 
 _TEXTS: Final = ("text", "multimodal_text")
 _CITATION: Final = re.compile("\ue200[^\ue200\ue201]{0,2000}\ue201")
@@ -29,18 +29,18 @@ def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation 
     if value.get("is_do_not_remember") is True:
         yield Omission(place, PRIVATE)
         return
-    begun = any_moment(value.get("create_time"), zone)
+    begun = parse_moment(value.get("create_time"), zone)
     messages = [
-        Said(said.role, said.text, said.time or begun)
-        for node in _way(value["mapping"], value.get("current_node"))
-        if (said := _said(node.get("message"), zone)) is not None
+        Utterance(said.role, said.text, said.time or begun)
+        for node in _path_to(value["mapping"], value.get("current_node"))
+        if (said := _utterance(node.get("message"), zone)) is not None
     ]
     id = value.get("conversation_id") or value.get("id") or place
     if messages:
         yield Conversation(place, str(id), tuple(messages))
 
 
-def _way(mapping: Mapping[str, Any], current: object) -> Sequence[Mapping[str, Any]]:
+def _path_to(mapping: Mapping[str, Any], current: object) -> Sequence[Mapping[str, Any]]:
     """Return the nodes from the root to the current one; without it, to the newest leaf."""
     at = current if isinstance(current, str) and current in mapping else _newest(mapping)
     way, seen = list[Mapping[str, Any]](), set[str]()
@@ -61,7 +61,7 @@ def _newest(mapping: Mapping[str, Any]) -> str | None:
     return max(mapping, key=written, default=None)
 
 
-def _said(message: object, zone: tzinfo) -> Said | None:
+def _utterance(message: object, zone: tzinfo) -> Utterance | None:
     if not isinstance(message, Mapping):
         return None
     author, content = message.get("author"), message.get("content")
@@ -78,7 +78,7 @@ def _said(message: object, zone: tzinfo) -> Said | None:
     if role is None or is_hidden or is_aside or is_thought:
         return None
     text = _CITATION.sub("", _text(content)).strip()
-    return Said(role, text, any_moment(message.get("create_time"), zone)) if text else None
+    return Utterance(role, text, parse_moment(message.get("create_time"), zone)) if text else None
 
 
 def _text(content: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
 
-from memrelay.importing.conversations import Conversation, Said, role_of
+from memrelay.importing.conversations import Conversation, Utterance, role_of
 from memrelay.importing.found import (
     DOCUMENT,
     Found,
@@ -38,13 +38,13 @@ def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation 
         return
     leaf = value.get("current_leaf_message_uuid")
     told = [one for one in messages if isinstance(one, Mapping)]
-    said = [_said(one, zone) for one in _way(told, leaf)]
+    said = [_utterance(one, zone) for one in _path_to(told, leaf)]
     kept = tuple(one for one in said if one is not None)
     if kept:
         yield Conversation(place, str(value.get("uuid") or place), kept)
 
 
-def _way(messages: Sequence[Mapping[str, Any]], leaf: object) -> Sequence[Mapping[str, Any]]:
+def _path_to(messages: Sequence[Mapping[str, Any]], leaf: object) -> Sequence[Mapping[str, Any]]:
     """Return the messages up to the current leaf; all of them where none is named."""
     by_id = {one.get("uuid"): one for one in messages}
     way, seen = list[Mapping[str, Any]](), set[str]()
@@ -55,7 +55,7 @@ def _way(messages: Sequence[Mapping[str, Any]], leaf: object) -> Sequence[Mappin
     return way[::-1] or messages
 
 
-def _said(message: Mapping[str, Any], zone: tzinfo) -> Said | None:
+def _utterance(message: Mapping[str, Any], zone: tzinfo) -> Utterance | None:
     role = role_of(message.get("sender"))
     content, text = message.get("content"), message.get("text")
     blocks = [
@@ -69,7 +69,7 @@ def _said(message: Mapping[str, Any], zone: tzinfo) -> Said | None:
     words = "\n".join(blocks) if blocks else text
     if role is None or not isinstance(words, str) or not words.strip():
         return None
-    return Said(role, words, moment(message.get("created_at"), zone))
+    return Utterance(role, words, moment(message.get("created_at"), zone))
 
 
 def memories(value: Any, file: str, zone: tzinfo) -> Iterator[Found]:

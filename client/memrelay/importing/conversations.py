@@ -22,12 +22,13 @@ Role = Literal["user", "assistant"]
 
 MESSAGES_MIN: Final = 10  # from here on, a part ends before the user speaks again
 MESSAGES_MAX: Final = 20
-PART_BYTES_MAX: Final = 48_000  # numbers, roles and indentation come on top; a relayer reads 64 KiB
+PART_BYTES_MAX: Final = 56_000  # numbers and roles come on top; a relayer reads 64 KiB
 MESSAGE_BYTES_MAX: Final = 24_000
+_LINE_BYTES: Final = 4  # the indentation and end of a line within a message
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """One message: who said it, what, and when, as far as that is known."""
 
     role: Role
@@ -41,7 +42,7 @@ class Conversation:
 
     place: str
     id: str
-    messages: tuple[Said, ...]
+    messages: tuple[Utterance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +79,61 @@ def parts(conversation: Conversation, zone: tzinfo) -> Iterator[Part]:
 
     A day is one of `zone`.
     """
-    group: list[Said] = []
+    group: list[Utterance] = []
     size = 0
-    for said in _own_words(conversation.messages):
-        bytes_more = len(said.text.encode()) + 4 * said.text.count("\n")
-        if group and _ends(group, said, size + bytes_more, zone):
+    for one in _own_words(conversation.messages):
+        cost = sum(map(_cost, one.text.split("\n")))
+        if group and _ends(group, one, size + cost, zone):
             yield from _part(group, conversation.id, zone)
             group, size = [], 0
-        group.append(said)
-        size += bytes_more
+        group.append(one)
+        size += cost
     yield from _part(group, conversation.id, zone)
 
 
-def _own_words(messages: Sequence[Said]) -> Iterator[Said]:
+def _own_words(messages: Sequence[Utterance]) -> Iterator[Utterance]:
     """Yield what people wrote of messages, each with a time if one before it had any."""
     time = next((said.time for said in messages if said.time is not None), None)
     for said in messages:
         time = said.time or time
         text = own_words(Message(said.role, encodable(said.text)))
-        for piece in _pieces(text):
-            yield replace(said, text=piece, time=time)
+        yield from (replace(said, text=piece, time=time) for piece in _pieces(text))
+
+
+def _cost(line: str) -> int:
+    """Return how many bytes a line takes in a part, with what stands before it."""
+    return len(line.encode()) + _LINE_BYTES
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield a text in pieces that fit, each up to the end of a line where that is possible."""
-    data = text.encode()
-    while len(data) > MESSAGE_BYTES_MAX:
-        end = data.rfind(b"\n", MESSAGE_BYTES_MAX // 2, MESSAGE_BYTES_MAX)
-        end = MESSAGE_BYTES_MAX if end < 0 else end
-        while data[end] & 0xC0 == 0x80:  # within a character
+    """Yield a text in pieces that fit, each of whole lines where that is possible."""
+    lines: list[str] = []
+    size = 0
+    for line in text.split("\n"):
+        for part in _cut(line):
+            cost = _cost(part)
+            if lines and size + cost > MESSAGE_BYTES_MAX:
+                yield "\n".join(lines).strip()
+                lines, size = [], 0
+            lines.append(part)
+            size += cost
+    if rest := "\n".join(lines).strip():
+        yield rest
+
+
+def _cut(line: str) -> Iterator[str]:
+    """Yield a line in pieces that fit, none of which ends within a character."""
+    data = line.encode()
+    while len(data) > MESSAGE_BYTES_MAX - _LINE_BYTES:
+        end = MESSAGE_BYTES_MAX - _LINE_BYTES
+        while data[end] & 0xC0 == 0x80:
             end -= 1
-        yield data[:end].decode().strip()
+        yield data[:end].decode()
         data = data[end:]
-    if data.strip():
-        yield data.decode().strip()
+    yield data.decode()
 
 
-def _ends(group: Sequence[Said], said: Said, size: int, zone: tzinfo) -> bool:
+def _ends(group: Sequence[Utterance], said: Utterance, size: int, zone: tzinfo) -> bool:
     """Return whether a part ends before a message."""
     if len(group) == MESSAGES_MAX or size > PART_BYTES_MAX:
         return True
@@ -123,11 +142,11 @@ def _ends(group: Sequence[Said], said: Said, size: int, zone: tzinfo) -> bool:
     return _day(group[-1], zone) != _day(said, zone)
 
 
-def _day(said: Said, zone: tzinfo) -> object:
+def _day(said: Utterance, zone: tzinfo) -> object:
     return said.time and said.time.astimezone(zone).date()
 
 
-def _part(group: Sequence[Said], id: str, zone: tzinfo) -> Iterator[Part]:
+def _part(group: Sequence[Utterance], id: str, zone: tzinfo) -> Iterator[Part]:
     if not any(said.role == USER for said in group):
         return
     time = group[-1].time

@@ -11,6 +11,7 @@ It does not own in which format a file is, or reading it (`formats.py`).
 """
 
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -19,11 +20,11 @@ from memrelay.config import expanded
 from memrelay.errors import ConfigError
 from memrelay.importing.advice import MEM0_EXPORT, READ
 from memrelay.importing.formats import CONVERSATIONS, JSON_SUFFIXES, UNKNOWN, format_of
-from memrelay.importing.sources import File, text_of
+from memrelay.importing.sources import HEAD_BYTES, File, text_of
 from memrelay.pages import MARKER, is_page
 
 _MEMBERS_MAX: Final = 50_000  # of an archive that are looked at
-_SUFFIXES: Final = JSON_SUFFIXES | {".md", ".markdown", ".txt", ".html"}
+_SUFFIXES: Final = JSON_SUFFIXES | {".md", ".markdown", ".txt", ".html", ".zip"}
 # What is there twice: tools' results and sub-agents of Claude Code, a Mac's shadows in archives.
 _ASIDE: Final = frozenset({"node_modules", "tool-results", "subagents", "__MACOSX"})
 _LAYOUTS: Final = (
@@ -69,7 +70,7 @@ def find(paths: Iterable[str]) -> tuple[list[File], int]:
             if not files:
                 raise ConfigError(_advice_on_folder(text, path))
         elif path.is_file() and zipfile.is_zipfile(path):
-            files, others = _packed(path)
+            files, others = _members_of(path)
             left_out += others
             if not files:
                 raise ConfigError(
@@ -117,28 +118,32 @@ def _is_aside(path: Path, folder: Path) -> bool:
     return any(one.is_symlink() for one in (path, *path.parents) if folder in one.parents)
 
 
-def _packed(path: Path) -> tuple[list[File], int]:
+def _members_of(path: Path) -> tuple[list[File], int]:
     """Return the members of an archive that hold conversations, or what Claude remembered."""
+    chosen, others = list[File](), 0
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()[:_MEMBERS_MAX]
+            for info in sorted(archive.infolist()[:_MEMBERS_MAX], key=lambda info: info.filename):
+                file = File(path, f"{path.name}/{info.filename}", info.filename)
+                if file.suffix not in _SUFFIXES or _ASIDE.intersection(file.inside.parts):
+                    continue
+                if _is_wanted(file, archive, info):
+                    chosen.append(file)
+                else:
+                    others += 1
     except (zipfile.BadZipFile, OSError):
         return [], 0
-    sizes = {info.filename: info.file_size for info in members}
-    files = [File(path, f"{path.name}/{name}", name) for name in sorted(sizes)]
-    known = [
-        file
-        for file in files
-        if file.suffix in _SUFFIXES and not _ASIDE.intersection(file.inside.parts)
-    ]
-    chosen = [file for file in known if _is_wanted(file, sizes[file.member or ""])]
-    return chosen, len(known) - len(chosen)
+    return chosen, others
 
 
-def _is_wanted(file: File, size: int) -> bool:
+def _is_wanted(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
     """Return whether a member holds conversations, or cannot be read: reading it tells why."""
-    is_unreadable = size > 0 and file.suffix == ".json" and not file.head()
-    return is_unreadable or format_of(file) in CONVERSATIONS
+    try:
+        with archive.open(info) as member:
+            head = member.read(HEAD_BYTES)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError):
+        return file.suffix == ".json"
+    return format_of(file, head) in CONVERSATIONS
 
 
 def _advice_on_folder(text: str, folder: Path) -> str:

@@ -10,7 +10,7 @@ conversations (`chatgpt.py`, `claude.py`, `gemini.py`, `sessions.py`).
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, tzinfo
 from pathlib import PurePosixPath
 from typing import Any, Final, TextIO
@@ -64,64 +64,10 @@ JSON_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson"})
 _MARKDOWN_SUFFIXES: Final = frozenset({".md", ".markdown"})
 _PAGE_LINE_CHARS_MAX: Final = 2 << 20  # a text of 1 MiB, or metadata
 
-Read = Found | Conversation
-
-
-def format_of(file: File) -> str:
-    """Return the format of a file, from its content and name; `UNKNOWN` if it tells none."""
-    head = file.head()
-    text = text_of(head)
-    if file.suffix in JSON_SUFFIXES or text.lstrip()[:1] in {"{", "["}:
-        return _format_of_json(file, text)
-    if file.suffix in _MARKDOWN_SUFFIXES:
-        return "memrelay" if is_page(text) else _format_of_markdown(file, text)
-    if advice.is_page_of_gemini(text):
-        return "gemini"
-    return UNKNOWN if advice.looks_like(file, head) else "text"
-
-
-def _format_of_json(file: File, head: str) -> str:
-    if file.suffix == ".json" and file.inside.parent.name == "semantic":
-        return "memoryclaw"
-    for line in first_lines(head):
-        if found := _format_of_line(line):
-            return found
-    shape = shape_of(head)
-    if advice.is_of_deepseek(shape.top):
-        return UNKNOWN
-    for members in (shape.top, shape.item):
-        if found := _format_of_members(members):
-            return found
-    if shape.top and not shape.top.keys() & {"results", "memories", "text"}:
-        return UNKNOWN
-    return "jsonl"
-
-
-def _format_of_line(line: Any) -> str:
-    """Return the format of which a line of a session or a graph is; nothing for other lines."""
-    is_codex = line.get("type") == "session_meta" and "payload" in line
-    if is_codex or {"instructions", "git"} <= line.keys():
-        return "codex"
-    if "sessionId" in line and "projectHash" in line:
-        return "gemini-cli"
-    if ("sessionId" in line and ("type" in line or "isSidechain" in line)) or "leafUuid" in line:
-        return "claude-code"
-    if line.get("type") in {"entity", "relation"} and ("name" in line or "from" in line):
-        return "mcp-memory"
-    is_message = line.get("type") == "message" and isinstance(line.get("message"), dict)
-    return "transcript" if is_message or {"role", "content"} <= line.keys() else ""
-
-
-def _format_of_members(members: dict[str, str]) -> str:
-    """Return the format of an object with such members; nothing for one that tells none."""
-    for format, names in _MEMBERS:
-        if names <= members.keys():
-            return format
-    return ""
-
-
+# The first whose members an object has tells its format.
 _MEMBERS: Final = (
-    ("chatgpt", {"mapping"}),
+    ("chatgpt", {"mapping", "create_time"}),
+    ("chatgpt", {"mapping", "current_node"}),
     ("claude", {"chat_messages"}),
     ("claude", {"conversations_memory"}),
     ("claude", {"prompt_template", "name"}),
@@ -137,6 +83,70 @@ _MEMBERS: Final = (
     ("memwal", {"text", "blob_id"}),
     ("jsonl", {"text"}),
 )
+_SESSIONS: Final = {
+    "claude-code": sessions.claude_code,
+    "codex": sessions.codex,
+    "gemini-cli": sessions.gemini_cli,
+}
+
+Content = Found | Conversation
+
+
+def format_of(file: File, head: bytes | None = None) -> str:
+    """Return the format of a file, from its content and name; `UNKNOWN` if it tells none.
+
+    `head` is its beginning, if that was read already.
+    """
+    head = file.head() if head is None else head
+    text = text_of(head)
+    if file.suffix in JSON_SUFFIXES or text.lstrip()[:1] in {"{", "["}:
+        return _format_of_json(file, text)
+    if file.suffix in _MARKDOWN_SUFFIXES:
+        return "memrelay" if is_page(text) else _format_of_markdown(file, text)
+    if advice.is_page_of_gemini(file, text):
+        return "gemini"
+    return UNKNOWN if advice.describe(file, head) else "text"
+
+
+def _format_of_json(file: File, head: str) -> str:
+    if file.suffix == ".json" and file.inside.parent.name == "semantic":
+        return "memoryclaw"
+    shape = shape_of(head)
+    for line in (*first_lines(head), shape.top):  # the first line may be longer than the beginning
+        if found := _format_of_line(line):
+            return found
+    if advice.is_of_deepseek(shape.top):
+        return UNKNOWN
+    for members in (shape.top, shape.item):
+        if found := _format_of_members(members):
+            return found
+    if shape.top and not shape.top.keys() & {"results", "memories", "text"}:
+        return UNKNOWN
+    return "jsonl"
+
+
+def _format_of_line(line: Mapping[str, Any]) -> str:
+    """Return the format of which a line of a session or a graph is; nothing for other lines."""
+    is_codex = line.get("type") == "session_meta" and "payload" in line
+    if is_codex or {"instructions", "git"} <= line.keys():
+        return "codex"
+    if "sessionId" in line and "projectHash" in line:
+        return "gemini-cli"
+    is_typed = "sessionId" in line and "type" in line
+    if is_typed or "leafUuid" in line or {"parentUuid", "isSidechain"} <= line.keys():
+        return "claude-code"
+    if line.get("type") in {"entity", "relation"} and ("name" in line or "from" in line):
+        return "mcp-memory"
+    is_message = line.get("type") == "message" and "message" in line
+    return "transcript" if is_message or {"role", "content"} <= line.keys() else ""
+
+
+def _format_of_members(members: dict[str, str]) -> str:
+    """Return the format of an object with such members; nothing for one that tells none."""
+    for format, names in _MEMBERS:
+        if names <= members.keys():
+            return format
+    return ""
 
 
 def _format_of_markdown(file: File, head: str) -> str:
@@ -149,7 +159,7 @@ def _format_of_markdown(file: File, head: str) -> str:
     if name in {"MEMORY.md", "USER.md"}:
         # One entry alone has no sign around it; nor has it a heading, as others' files have.
         is_alone = folder == "memories" and "\n#" not in f"\n{head}"
-        return "hermes" if is_alone or markdown.has_signs(head) else "openclaw"
+        return "hermes" if is_alone or markdown.has_separators(head) else "openclaw"
     return "openclaw" if folder == "memory" and "description" not in front else "markdown"
 
 
@@ -162,7 +172,9 @@ def has_logs(files: Iterable[File]) -> bool:
     return any(_is_log(text_of(file.head())) for file in files if file.suffix in _MARKDOWN_SUFFIXES)
 
 
-def read(file: File, format: str, *, zone: tzinfo = UTC, with_logs: bool = False) -> Iterator[Read]:
+def read(
+    file: File, format: str, *, zone: tzinfo = UTC, with_logs: bool = False
+) -> Iterator[Content]:
     """Yield what a file holds; a file that cannot be read at all is one fault.
 
     Times without an offset are those of `zone`. With the logs that they sum up, summaries are left
@@ -180,9 +192,9 @@ def read(file: File, format: str, *, zone: tzinfo = UTC, with_logs: bool = False
         yield Fault("1", NESTED)
 
 
-def _read(file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Read]:
+def _read(file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Content]:
     if format == UNKNOWN:
-        raise ValueError(advice.on(file))
+        raise ValueError(advice.advise(file))
     if format in _SESSIONS:
         return _session(file, format, zone)
     if format in {"chatgpt", "claude", "gemini", "transcript"}:
@@ -202,18 +214,11 @@ def _read(file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Re
     if format == "memoryclaw":
         return _memoryclaw(text, file, zone)
     if format == "hermes":
-        return markdown.signed_entries(text, file.name)
+        return markdown.hermes_entries(text, file.name)
     return _markdown(text, file, format, zone, with_logs)
 
 
-_SESSIONS: Final = {
-    "claude-code": sessions.claude_code,
-    "codex": sessions.codex,
-    "gemini-cli": sessions.gemini_cli,
-}
-
-
-def _session(file: File, format: str, zone: tzinfo) -> Iterator[Read]:
+def _session(file: File, format: str, zone: tzinfo) -> Iterator[Content]:
     faults: list[Fault] = []
     reader = _SESSIONS[format]
     with file.text_stream() as stream:
@@ -231,7 +236,8 @@ def _session_values(stream: TextIO, faults: list[Fault]) -> Iterator[dict[str, A
         except (ValueError, RecursionError):
             if number == 1 and line.strip() == "{":
                 rest = stream.read(json_stream.VALUE_CHARS_MAX)
-                yield from (one for one in [json.loads(line + rest)] if isinstance(one, dict))
+                whole = _parse(line + rest)
+                yield from [whole] if isinstance(whole, dict) else []
                 return
             faults += [bad] if bad is not None else []
             bad = Fault(str(number), "not JSON")
@@ -242,11 +248,10 @@ def _session_values(stream: TextIO, faults: list[Fault]) -> Iterator[dict[str, A
         faults.append(bad)
 
 
-def _export(file: File, format: str, zone: tzinfo) -> Iterator[Read]:
+def _export(file: File, format: str, zone: tzinfo) -> Iterator[Content]:
     """Yield what the values of an export give, as they are read."""
-    if format == "gemini" and advice.is_page_of_gemini(text_of(file.head())):
-        with file.stream() as page:
-            yield from gemini.activity_page(page, zone)
+    if format == "gemini" and advice.is_page_of_gemini(file, text_of(file.head())):
+        yield from gemini.activity_page(file.text(), zone)
         return
     activity, messages, number = gemini.Activity(), list[Any](), 0
     with file.text_stream() as stream:
@@ -259,7 +264,7 @@ def _export(file: File, format: str, zone: tzinfo) -> Iterator[Read]:
                     elif format == "transcript" and isinstance(one, dict) and "messages" not in one:
                         messages.append(one)
                     else:
-                        yield from _exported(one, f"#{number}", file, format, zone)
+                        yield from _read_value(one, f"#{number}", file, format, zone)
         except UnicodeDecodeError:
             raise
         except ValueError as error:
@@ -272,7 +277,7 @@ def _has(value: Any, name: str) -> bool:
     return isinstance(value, dict) and name in value
 
 
-def _exported(value: Any, place: str, file: File, format: str, zone: tzinfo) -> Iterator[Read]:
+def _read_value(value: Any, place: str, file: File, format: str, zone: tzinfo) -> Iterator[Content]:
     """Yield what one value of an export gives."""
     if format == "chatgpt":
         yield from chatgpt.conversation(value, place, zone)
@@ -288,10 +293,17 @@ def _exported(value: Any, place: str, file: File, format: str, zone: tzinfo) -> 
         yield from claude.conversation(value, place, zone)
 
 
-def _graph(file: File) -> Iterator[Read]:
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("not JSON") from None
+
+
+def _graph(file: File) -> Iterator[Content]:
     with file.text_stream() as stream:
         if not first_lines(text_of(file.head())):
-            yield from graph.memories(json.loads(file.text()), "1", file.name)
+            yield from graph.memories(_parse(file.text()), "1", file.name)
             return
         for number, line in enumerate(_lines(stream, _PAGE_LINE_CHARS_MAX), 1):
             if not line.strip():
@@ -340,7 +352,7 @@ def _markdown(text: str, file: File, format: str, zone: tzinfo, with_logs: bool)
     is_daily = name.stem[:4].isdigit()
     kind = "episodic" if is_daily and format in {"memsearch", "openclaw"} else None
     if format == "memsearch" and workspace.has_summary(text):
-        logs, places = workspace.without_summaries(text)
+        logs, places = workspace.strip_summaries(text)
         if with_logs or _is_log(logs):
             text = logs
             yield from (Omission(str(place), SUMMARY) for place in places)

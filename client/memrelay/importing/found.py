@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
 from typing import Any, Final
 
-from memrelay.importing.relative import named_day
+from memrelay.importing.relative import resolve_day
 from memrelay.models import KINDS, Draft, Memory
 
 TEXT_BYTES_MAX = 1 << 20
@@ -171,7 +171,7 @@ def moment(value: object, zone: tzinfo | None = None) -> datetime | None:
         return None
 
 
-def any_moment(value: object, zone: tzinfo) -> datetime | None:
+def parse_moment(value: object, zone: tzinfo) -> datetime | None:
     """Return the time that a value of another program stands for, also as seconds since 1970.
 
     What is too large for seconds is milliseconds.
@@ -182,18 +182,18 @@ def any_moment(value: object, zone: tzinfo) -> datetime | None:
     return moment(value, zone)
 
 
-def named_moment(text: str, when: datetime | None) -> datetime | None:
+def resolve_moment(text: str, when: datetime | None) -> datetime | None:
     """Return the midnight of the one day that words of a text name, seen from when it was written.
 
     Without such words, and where it is not known when it was written, return that.
     """
-    day = None if when is None else named_day(text, when.date())
+    day = None if when is None else resolve_day(text, when.date())
     if when is None or day is None or day == when.date():
         return when
     return moment(datetime.combine(day, time(), tzinfo=when.tzinfo)) or when
 
 
-def last_moment(value: object, zone: tzinfo) -> datetime | None:
+def end_of(value: object, zone: tzinfo) -> datetime | None:
     """Return the end of the time that a value stands for, None if for none: a day lasts whole."""
     begin = moment(value, zone)
     is_day = isinstance(value, str) and _DAY.fullmatch(value.strip())

@@ -15,12 +15,12 @@ My Activity names no conversation: one ends after half an hour without a word.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
-from html.parser import HTMLParser
-from typing import IO, Any, Final
+from html import unescape
+from typing import Any, Final
 
-from memrelay.importing.conversations import Conversation, Role, Said
+from memrelay.importing.conversations import Conversation, Role, Utterance
 from memrelay.importing.found import moment
-from memrelay.importing.times import written_moment
+from memrelay.importing.times import parse_written_time
 
 _SILENCE: Final = timedelta(minutes=30)
 _LINES: Final = frozenset("br p div li tr h1 h2 h3 h4 h5 h6 pre".split())
@@ -28,7 +28,7 @@ _NAMES: Final = re.compile(r"\b(?:gemini|bard)\b", re.IGNORECASE)
 # What stands before the user's words, and what begins a record that has none. In another language,
 # a record counts if it was answered, and its title as it stands.
 _ASKED: Final = re.compile(
-    r"(?:Prompted(?: with:)?|Asked(?: Gemini:| Bard:)?|Said|Branched|Answered|Preguntó:"
+    r"(?:Prompted(?: with:)?|Asked(?: Gemini:| Bard:)?|Utterance|Branched|Answered|Preguntó:"
     r"|Perguntou:|Fez uma pergunta:|Eingegebener Prompt:|Gestellte Frage:|Requête\s?:|Prompt\s?:)"
     r"\s"
 )
@@ -37,7 +37,9 @@ _DID: Final = re.compile(
     r"|Exported|Updated|Cleared|Listened|Watched)\s"
 )
 _ATTACHED: Final = re.compile(r"\s*(?:Attached \d+ files?\.?|\d+ attachments?\.?)\s*\Z")
-_FEED_CHARS: Final = 1 << 16
+_TOKEN: Final = re.compile(
+    r"<(?P<tag>/?[A-Za-z][A-Za-z0-9]*+)(?P<attributes>[^<>]*+)>|<[^<>]*+>|(?P<words>[^<]++|<)"
+)
 
 
 class Activity:
@@ -61,7 +63,7 @@ class Activity:
             for item in (items if isinstance(items, list) else [])
             if isinstance(item, Mapping) and isinstance(item.get("html"), str)
         ]
-        answer = "\n".join(filter(None, map(plain, html)))
+        answer = "\n".join(filter(None, map(text_of, html)))
         self.turn(moment(value.get("time"), zone), value["title"], answer)
 
     def turn(self, time: datetime | None, title: str, answer: str) -> None:
@@ -98,97 +100,67 @@ def _goes_on(before: datetime | None, time: datetime | None) -> bool:
 
 
 def _conversation(turns: Iterable[tuple[datetime | None, str, str]]) -> Conversation:
-    said: list[Said] = []
+    said: list[Utterance] = []
     for time, prompt, answer in turns:
-        said.append(Said("user", prompt, time))
+        said.append(Utterance("user", prompt, time))
         if answer:
-            said.append(Said("assistant", answer, time))
+            said.append(Utterance("assistant", answer, time))
     begun = said[0].time
     place = begun.isoformat() if begun else "1"
     return Conversation(place, place, tuple(said))
 
 
-def activity_page(stream: IO[bytes], zone: tzinfo) -> Iterator[Conversation]:
+def activity_page(html: str, zone: tzinfo) -> Iterator[Conversation]:
     """Yield the conversations of My Activity as HTML."""
     activity = Activity()
-    cells = _Cells(activity, zone)
-    while data := stream.read(_FEED_CHARS):
-        cells.feed(data.decode(errors="replace"))
-    cells.close()
+    for header, lines in _records(html):
+        if header and not _NAMES.search(header):
+            continue
+        for number, line in enumerate(lines[1:], 1):
+            time = parse_written_time(line, zone)
+            if time is not None:
+                activity.turn(time, "\n".join(lines[:number]), "\n".join(lines[number + 1 :]))
+                break
     yield from activity.conversations()
 
 
-class _Cells(HTMLParser):
-    """Reads the first cell of each record: lines of a title, then a time, then an answer."""
-
-    def __init__(self, activity: Activity, zone: tzinfo) -> None:
-        super().__init__(convert_charrefs=True)
-        self._activity = activity
-        self._zone = zone
-        self._depth = 0  # of elements within the cell; none outside
-        self._is_gemini = False
-        self._text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin a cell or a line."""
-        classes = (dict(attrs).get("class") or "").split()
-        if self._depth:
-            self._depth += tag == "div"
-            if tag in _LINES:
-                self._text.append("\n")
-        elif (
-            tag == "div"
-            and "content-cell" in classes
-            and "mdl-typography--text-right" not in classes
-        ):
-            self._depth = 1
-
-    def handle_endtag(self, tag: str) -> None:
-        """End a cell or a line."""
-        if not self._depth:
-            return
-        if tag in _LINES - {"br"}:
-            self._text.append("\n")
-        if tag == "div":
-            self._depth -= 1
-            if not self._depth:
-                self._end_cell("".join(self._text))
-                self._text = []
-
-    def handle_data(self, data: str) -> None:
-        """Take some text."""
-        if self._depth:
-            self._text.append(data)
-
-    def _end_cell(self, text: str) -> None:
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
-        for number, line in enumerate(lines[1:], 1):
-            time = written_moment(line, self._zone)
-            if time is not None:
-                title, answer = "\n".join(lines[:number]), "\n".join(lines[number + 1 :])
-                return self._activity.turn(time, title, answer)
+def _records(html: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the header of each record, which names the product, and the lines of its first cell."""
+    header, text, depth, is_header = "", list[str](), 0, False
+    for tag, attributes, words in _tokens(html):
+        if not depth:
+            is_header = "header-cell" in attributes
+            is_cell = "content-cell" in attributes and "text-right" not in attributes
+            if tag == "div" and (is_header or is_cell):
+                depth = 1
+            continue
+        depth += (tag == "div") - (tag == "/div")
+        text.append(_line_end(tag) or words)
+        if depth:
+            continue
+        lines = [line.strip() for line in "".join(text).split("\n") if line.strip()]
+        if is_header:
+            header = " ".join(lines)
+        elif lines:
+            yield header, lines
+        text = []
 
 
-def plain(html: str) -> str:
+def text_of(html: str) -> str:
     """Return the words of some HTML, in lines."""
-    words = _Words()
-    words.feed(html)
-    words.close()
-    lines = "".join(words.text).split("\n")
-    return "\n".join(line for line in map(str.strip, lines) if line)
+    text = "".join(_line_end(tag) or words for tag, _, words in _tokens(html))
+    return "\n".join(line.strip() for line in text.split("\n") if line.strip())
 
 
-class _Words(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text: list[str] = []
+def _line_end(tag: str) -> str:
+    return "\n" if tag.removeprefix("/") in _LINES else ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _LINES:
-            self.text.append("\n")
 
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+def _tokens(html: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the tags of some HTML, with their attributes, and the words between them."""
+    for token in _TOKEN.finditer(html):
+        tag, attributes, words = token.group("tag", "attributes", "words")
+        yield (tag or "").lower(), attributes or "", unescape(words or "")
 
 
 def history(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation]:
@@ -197,13 +169,13 @@ def history(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation]:
     if not isinstance(turns, list):
         return
     begun = moment(value.get("creation_time"), zone)
-    said = [_said(turn, zone) for turn in turns if isinstance(turn, Mapping)]
-    kept = [Said(one.role, one.text, one.time or begun) for one in said if one is not None]
+    said = [_utterance(turn, zone) for turn in turns if isinstance(turn, Mapping)]
+    kept = [Utterance(one.role, one.text, one.time or begun) for one in said if one is not None]
     if kept:
         yield Conversation(place, str(value.get("creation_time") or place), tuple(kept))
 
 
-def _said(turn: Mapping[str, Any], zone: tzinfo) -> Said | None:
+def _utterance(turn: Mapping[str, Any], zone: tzinfo) -> Utterance | None:
     user, system = turn.get("user_turn"), turn.get("system_turn")
     role: Role = "user" if isinstance(user, Mapping) else "assistant"
     told = user if isinstance(user, Mapping) else system
@@ -214,4 +186,8 @@ def _said(turn: Mapping[str, Any], zone: tzinfo) -> Said | None:
     for block in blocks if isinstance(blocks, list) else ():
         texts.append(block.get("data") if isinstance(block, Mapping) else None)
     text = "\n".join(text for text in texts if isinstance(text, str))
-    return Said(role, text, moment(told.get("turn_last_modified"), zone)) if text.strip() else None
+    return (
+        Utterance(role, text, moment(told.get("turn_last_modified"), zone))
+        if text.strip()
+        else None
+    )

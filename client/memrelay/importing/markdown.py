@@ -31,12 +31,12 @@ from memrelay.importing.found import (
     checked,
     metadata_of,
     moment,
-    named_moment,
+    resolve_moment,
     source_of,
     tags_of,
 )
 from memrelay.importing.outline import NOTE_CHARS_MAX, Block, blocks
-from memrelay.importing.times import DAY, dated, dated_note, zoned
+from memrelay.importing.times import DAY, note_time, split_time, zone_of
 from memrelay.models import Draft
 
 _FRONT_LINES_MAX = 200
@@ -55,12 +55,12 @@ _KINDS = {"preferences": "preference", "decisions": "decision", "events": "event
 _SIGN = re.compile(r"^[^\S\n]*§[^\S\n]*$", re.MULTILINE)
 
 
-def has_signs(text: str) -> bool:
+def has_separators(text: str) -> bool:
     """Return whether a line of a text is a lone `§`, which parts Hermes' entries."""
     return _SIGN.search(text) is not None
 
 
-def signed_entries(text: str, file: str) -> Iterator[Found]:
+def hermes_entries(text: str, file: str) -> Iterator[Found]:
     """Yield the entries between lines of a lone `§`, each whole."""
     at, line = 0, 1
     for sign in (*_SIGN.finditer(text), None):
@@ -97,29 +97,29 @@ def entries(
             return None
         if "report" in block.note:
             return Omission(str(block.line), REPORT), block
-        text, promoted = workspace.without_score(block.text)
-        text = workspace.filled_in(text, block.note) if is_workspace else text
+        text, promoted = workspace.strip_score(block.text)
+        text = workspace.strip_template(text, block.note) if is_workspace else text
         if not text:
             return Omission(str(block.line), TEMPLATE), block
         anchor = {**session, **block.anchor}
         anchor |= {"session": anchor.pop("session_id")} if "session_id" in anchor else {}
-        when, titles = _placed(block.headings, default, zone)
+        when, titles = _split_headings(block.headings, default, zone)
         when = moment(promoted or block.note.get("observed"), zone) or when
         draft = Draft(
             text=_in_context(text, titles),
             kind=_KINDS.get(titles[-1].lower(), kind) if titles else kind,
             tags=tags_of([*general, *tags, *titles]),
             source=source_of(file, block.anchor.get("session") or "/".join(titles)),
-            event_time=named_moment(text, dated_note(text, when, zone)),
+            event_time=resolve_moment(text, note_time(text, when, zone)),
             metadata=metadata_of(anchor),
         )
         return checked(str(block.line), draft), block
 
     read_blocks = filter(None, map(read, blocks(lines, first)))
-    yield from workspace.in_force(read_blocks)
+    yield from workspace.attach_superseded(read_blocks)
 
 
-def _placed(
+def _split_headings(
     headings: Sequence[str], default: datetime | None, zone: tzinfo
 ) -> tuple[datetime | None, list[str]]:
     """Return the moment that headings give, and what they say beside it and the file's name."""
@@ -127,9 +127,9 @@ def _placed(
     for heading in headings:
         session = _SESSION.match(heading)
         if session:
-            when, title = moment(session[1], zoned(session[2], zone)) or when, ""
+            when, title = moment(session[1], zone_of(session[2], zone)) or when, ""
         else:
-            when, title = dated(heading, when, zone)
+            when, title = split_time(heading, when, zone)
         if title and not _FRAME.fullmatch(title) and not _CLOCK_ALONE.fullmatch(title):
             titles.append(title)
     return when, titles

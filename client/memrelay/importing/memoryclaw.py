@@ -23,7 +23,7 @@ from memrelay.importing.found import (
     checked,
     metadata_of,
     moment,
-    named_moment,
+    resolve_moment,
     source_of,
     tags_of,
 )
@@ -50,7 +50,7 @@ def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
         kind="episodic",
         tags=tags_of(tags if isinstance(tags, list) else ()),
         source=source_of(file),
-        event_time=named_moment(text, moment(front.get("timestamp"), zone)),
+        event_time=resolve_moment(text, moment(front.get("timestamp"), zone)),
         metadata=metadata_of(notes),
         confidence=_level(front.get("confidence")),
     )
@@ -69,7 +69,7 @@ def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
             kind=_kind(file),
             tags=tags_of([topic]),
             source=source_of(file),
-            event_time=named_moment(told, moment(added, zone)),
+            event_time=resolve_moment(told, moment(added, zone)),
             metadata=metadata_of({"log": log}),
             confidence=_level(level),
         )

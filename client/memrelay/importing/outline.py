@@ -125,11 +125,11 @@ class _Outline:
         yield from self.end()
         if not (bullet or is_led):
             self._lead = None
-        self._begun = number, self._anchor, self._taken_note()
+        self._begun = number, self._anchor, self._take_note()
         self._indent = len(bullet[1]) if bullet else None
         self._lines = [line[bullet.end() :] if bullet else line]
 
-    def _taken_note(self) -> dict[str, str]:
+    def _take_note(self) -> dict[str, str]:
         note, self._note = self._note, {}
         return note | ({"report": "yes"} if self._report else {})
 
@@ -184,7 +184,7 @@ class _Outline:
         # One step for each mark, none of which looks at the rest of the line again.
         kept: list[str] = []
         behind: dict[str, str] = {}
-        says, at, last_end = False, 0, line.rfind("-->")
+        says, is_code, at, last_end = False, False, 0, line.rfind("-->")
         while at < len(line):
             mark = "-->" if self._comment else "<!--"
             found = line.find(mark, at)
@@ -196,8 +196,9 @@ class _Outline:
                 continue
             kept.append(part)
             says = says or bool(part.strip())
+            is_code ^= part.count("`") % 2 == 1
             # One that ends on a later line begins a line; anything else is no comment.
-            self._comment = found >= 0 and (last_end >= at or not says)
+            self._comment = found >= 0 and not is_code and (last_end >= at or not says)
             if found >= 0 and not self._comment:
                 kept.append(mark)
                 says = True
@@ -217,7 +218,7 @@ class _Outline:
         elif report := _REPORT.match(comment):
             self._report = report[1] == "start"
         else:
-            pairs = (part.partition(":") for part in comment.split("|"))
+            pairs = (part.partition(":") for part in re.split(r"[|;,]", comment))
             values = {name.strip().lower(): value.strip() for name, _, value in pairs}
             note.update({name: values[name] for name in _DIRECTIVE if values.get(name)})
 

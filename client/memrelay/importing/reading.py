@@ -20,7 +20,7 @@ from memrelay.importing.found import OTHERS, Entry, Fault, Omission, Page, meant
 from memrelay.importing.sources import File
 
 UNKNOWN_MAX = 20  # members of a file that are told by name
-_WAITING_BYTES_MAX: Final = 1 << 30  # of parts of conversations, compressed
+_QUEUE_BYTES_MAX: Final = 1 << 30  # of parts of conversations, compressed
 
 
 @dataclass
@@ -39,7 +39,8 @@ class Tally:
     `unknown` are members that were left out; the last one stands for all beyond the first 20.
     `omitted` counts what is no memory, by the reason (`found.OMITTED`). `superseded` ones are among
     the entries: they were stored as history. Of conversations, `parts` are analyzed: facts of them
-    are `stored` or `known`, some are `waiting` for a model, `earlier` ones came with another run.
+    are `stored` or `known`. Some parts are `pending` at the relayer; those of earlier runs are
+    `skipped`.
     """
 
     file: str
@@ -53,8 +54,8 @@ class Tally:
     stored: int = 0
     edited: int = 0
     known: int = 0
-    waiting: int = 0
-    earlier: int = 0
+    pending: int = 0
+    skipped: int = 0
     expired: int = 0
     failed: int = 0
     superseded: int = 0
@@ -102,7 +103,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedPart:
     """A part of a conversation that waits until all files are read, and the tally of its file."""
 
     tally: Tally
@@ -147,8 +148,8 @@ class Reading:
         self._zone = zone
         self._strict = strict
         self._since = since
-        self._waiting: list[Waiting] = []
-        self._waiting_bytes = 0
+        self._queue: list[QueuedPart] = []
+        self._queue_bytes = 0
 
     def items(self) -> Iterator[Item]:
         """Yield the memories of the files, in order; keep the parts of conversations."""
@@ -185,21 +186,21 @@ class Reading:
             kept = True
             tally.add(part)
             packed = zlib.compress(part.text.encode(), 1)
-            self._waiting_bytes += len(packed)
-            if self._waiting_bytes > _WAITING_BYTES_MAX:
+            self._queue_bytes += len(packed)
+            if self._queue_bytes > _QUEUE_BYTES_MAX:
                 raise ConfigError(
                     "These are more than 1 GiB of conversations, compressed: import fewer files"
                     " at a time, or what was said --since some day."
                 )
             where = conversation.place, conversation.id
-            self._waiting.append(
-                Waiting(tally, *where, part.time, part.messages, part.identity, packed)
+            self._queue.append(
+                QueuedPart(tally, *where, part.time, part.messages, part.identity, packed)
             )
         tally.conversations += kept
 
-    def waiting(self) -> list[Waiting]:
+    def queue(self) -> list[QueuedPart]:
         """Return the parts of all conversations in the order in which they took place."""
-        return sorted(self._waiting, key=lambda one: one.time or datetime.min.replace(tzinfo=UTC))
+        return sorted(self._queue, key=lambda one: one.time or datetime.min.replace(tzinfo=UTC))
 
 
 def member_told(name: str) -> str:

@@ -28,11 +28,11 @@ from memrelay.importing.found import (
     Page,
     checked,
     draft_of,
+    end_of,
     fits,
-    last_moment,
     metadata_of,
     moment,
-    named_moment,
+    resolve_moment,
     source_of,
     tags_of,
     unknown_in,
@@ -160,8 +160,8 @@ def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
         text=value["memory"],
         tags=tags_of(categories if isinstance(categories, list) else ()),
         source=source_of(file),
-        event_time=named_moment(value["memory"], moment(value.get("created_at"), zone)),
-        expires_at=last_moment(expires, zone),
+        event_time=resolve_moment(value["memory"], moment(value.get("created_at"), zone)),
+        expires_at=end_of(expires, zone),
         metadata=metadata_of(
             {**(noted if isinstance(noted, dict) else {}), **notes, "mem0_id": value.get("id")}
         ),
@@ -174,7 +174,7 @@ def _memwal(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
     return Draft(
         text=value["text"],
         source=source_of(file),
-        event_time=named_moment(value["text"], moment(value.get("created_at"), zone)),
+        event_time=resolve_moment(value["text"], moment(value.get("created_at"), zone)),
         metadata=metadata_of({"memwal_blob_id": value.get("blob_id")}),
     )
 

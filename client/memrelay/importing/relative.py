@@ -134,7 +134,7 @@ def _lexicon() -> dict[str, tuple[str, int]]:
 _LEXICON: Final = _lexicon()
 
 
-def named_day(text: str, today: date) -> date | None:
+def resolve_day(text: str, today: date) -> date | None:
     """Return the one day that a text names by words, seen from the day on which it was written."""
     if len(text) > _CHARS_MAX:
         return None

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
-from memrelay.importing.conversations import Conversation, Role, Said, role_of
-from memrelay.importing.found import any_moment, moment
+from memrelay.importing.conversations import Conversation, Role, Utterance, role_of
+from memrelay.importing.found import moment, parse_moment
 
 # What Claude Code and Codex put into the user's messages, each in tags of its own.
 _TAGS: Final = (
@@ -37,7 +37,7 @@ _INTERRUPTED: Final = re.compile(r"\[Request interrupted by user[^\]\n]{0,40}\]"
 
 def claude_code(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Conversation]:
     """Yield the conversation of a session of Claude Code."""
-    said = list[Said]()
+    said = list[Utterance]()
     first: str | None = None
     for value in values:
         if value.get("type") not in {"user", "assistant"} or _is_aside(value):
@@ -49,7 +49,7 @@ def claude_code(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Conver
         if text and role is not None:
             # A session that was resumed may begin with a copy of the one before.
             first = first or str(value.get("uuid") or "")
-            said.append(Said(role, text, moment(value.get("timestamp"), zone)))
+            said.append(Utterance(role, text, moment(value.get("timestamp"), zone)))
     yield from _conversation(said, first or id)
 
 
@@ -66,7 +66,7 @@ def _is_aside(value: Mapping[str, Any]) -> bool:
 
 def codex(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Conversation]:
     """Yield the conversation of a session of Codex."""
-    items, events, inputs = list[Said](), list[Said](), list[Said]()
+    items, events, inputs = list[Utterance](), list[Utterance](), list[Utterance]()
     begun: datetime | None = None
     for value in values:
         payload = value.get("payload")
@@ -106,7 +106,7 @@ def gemini_cli(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Convers
         for one in messages if isinstance(messages, list) else [value]:
             if isinstance(one, Mapping) and one.get("id"):
                 by_id[str(one["id"])] = one
-    said = list[Said]()
+    said = list[Utterance]()
     for one in by_id.values():
         shown = one.get("displayContent")
         text = _blocks(shown if shown is not None else one.get("content"), None)
@@ -120,7 +120,7 @@ def transcript(value: Any, place: str, id: str, zone: tzinfo) -> Iterator[Conver
         told = value.get("id") or value.get("session_id") or value.get("conversation_id")
         id = str(told) if isinstance(told, str | int) and told else id
         value = value.get("messages")
-    said = list[Said]()
+    said = list[Utterance]()
     for one in value if isinstance(value, list) else []:
         if isinstance(one, Mapping):
             message = one["message"] if isinstance(one.get("message"), Mapping) else one
@@ -132,7 +132,7 @@ def transcript(value: Any, place: str, id: str, zone: tzinfo) -> Iterator[Conver
 
 def _time(message: Mapping[str, Any], line: Mapping[str, Any], zone: tzinfo) -> datetime | None:
     told = ((one.get(name) for one in (message, line)) for name in _TIMES)
-    times = (any_moment(value, zone) for values in told for value in values)
+    times = (parse_moment(value, zone) for values in told for value in values)
     return next((time for time in times if time is not None), None)
 
 
@@ -151,9 +151,9 @@ def without_tags(text: str) -> str:
     return _INTERRUPTED.sub("", "".join(kept)).strip()
 
 
-def _append(said: list[Said], role: Role | None, text: object, time: datetime | None) -> None:
+def _append(said: list[Utterance], role: Role | None, text: object, time: datetime | None) -> None:
     if role is not None and isinstance(text, str) and text.strip():
-        said.append(Said(role, text.strip(), time))
+        said.append(Utterance(role, text.strip(), time))
 
 
 def _blocks(content: object, *types: str | None) -> str:
@@ -166,7 +166,7 @@ def _blocks(content: object, *types: str | None) -> str:
     return "\n".join(filter(None, words))
 
 
-def _conversation(said: list[Said], id: str) -> Iterator[Conversation]:
+def _conversation(said: list[Utterance], id: str) -> Iterator[Conversation]:
     last = [
         one
         for one, after in zip(said, [*said[1:], None], strict=True)

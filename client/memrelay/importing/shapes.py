@@ -18,6 +18,8 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _DEPTH_MAX: Final = 64
 _VALUE_CHARS_MAX: Final = 128
 
+_Stack = list[dict[str, str] | None]
+
 
 @dataclass
 class Shape:
@@ -34,7 +36,7 @@ class Shape:
 def shape_of(head: str) -> Shape:
     """Return the shape of a JSON text by its beginning."""
     shape = Shape(is_list=head.lstrip()[:1] == "[")
-    stack: list[dict[str, str] | None] = []  # of each open bracket, where its members are noted
+    stack: _Stack = []  # of each open bracket, where its members are noted
     key, at, is_value = "", 0, False
     while mark := _MARK.search(head, at):
         at = mark.end()
@@ -52,7 +54,7 @@ def shape_of(head: str) -> Shape:
         elif mark[0] in "{[":
             if len(stack) == _DEPTH_MAX:
                 break
-            stack.append(_noted(shape, stack, mark[0]))
+            stack.append(_target_of(shape, stack, mark[0]))
             key, is_value = "", False
         elif mark[0] in "}]":
             if not stack:
@@ -66,7 +68,9 @@ def shape_of(head: str) -> Shape:
     return shape
 
 
-def _noted(shape: Shape, stack: list[dict[str, str] | None], mark: str) -> dict[str, str] | None:
+def _target_of(
+    shape: Shape, stack: list[dict[str, str] | None], mark: str
+) -> dict[str, str] | None:
     """Return where the members of an object are noted that opens here; nowhere for most."""
     if mark == "[":
         return None

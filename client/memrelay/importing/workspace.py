@@ -27,6 +27,7 @@ _NAMES: Final = frozenset(
     for name in "AGENTS BOOT BOOTSTRAP HEARTBEAT IDENTITY MEMORY SOUL TOOLS USER".split()
 )
 _LINE_CHARS_MAX: Final = 2000  # no line of the template is longer
+_NUMBER: Final = re.compile(r"^\s{0,16}\d{1,3}[.)]\s")
 _MARKUP: Final = re.compile(r"[-+*_`#>]")
 # A label without a value, or with a hint in brackets instead of one.
 _UNFILLED: Final = re.compile(
@@ -50,11 +51,11 @@ def has_name(file: str) -> bool:
 
 def digest(line: str) -> bytes:
     """Return what a line of the template is known again by, in whatever markup it stands."""
-    plain = "".join(_MARKUP.sub("", line.casefold()).split())
+    plain = "".join(_MARKUP.sub("", _NUMBER.sub("", line.casefold())).split())
     return blake2b(plain.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def filled_in(text: str, note: Mapping[str, str]) -> str:
+def strip_template(text: str, note: Mapping[str, str]) -> str:
     """Return what somebody wrote of a block of OpenClaw's template; nothing for nothing.
 
     A directive that says when it was observed is somebody's, whatever it says.
@@ -76,7 +77,7 @@ def _is_template(line: str) -> bool:
     return len(line) <= _LINE_CHARS_MAX and bool(line.strip()) and digest(line) in DIGESTS
 
 
-def without_score(text: str) -> tuple[str, str | None]:
+def strip_score(text: str) -> tuple[str, str | None]:
     """Return a text without the scores of a promotion, and the day of the note it came from."""
     found = _SCORE.search(text, max(0, len(text) - 700))
     if found is None:
@@ -85,7 +86,7 @@ def without_score(text: str) -> tuple[str, str | None]:
     return text[: found.start()].rstrip(), day[0] if day else None
 
 
-def in_force(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
+def attach_superseded(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
     """Yield what was read, a superseded directive with the one that took its place.
 
     That is the next directive of its section, or else the one before it.
@@ -98,9 +99,9 @@ def in_force(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
             yield found
             continue
         if block.headings != section or not block.note:
-            yield from _settled(kept, waiting)
+            yield from _attach(kept, waiting)
             section, kept, waiting = block.headings, None, []
-        if block.note.get("status", "").lower() == "superseded":
+        if block.note.get("status", "").lower().startswith("superseded"):
             waiting.append(found)
         elif block.note:
             if kept is not None:
@@ -109,10 +110,10 @@ def in_force(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
             waiting = []
         else:
             yield found
-    yield from _settled(kept, waiting)
+    yield from _attach(kept, waiting)
 
 
-def _settled(kept: Entry | None, waiting: Sequence[Entry]) -> Iterator[Found]:
+def _attach(kept: Entry | None, waiting: Sequence[Entry]) -> Iterator[Found]:
     if kept is None:
         yield from (Omission(entry.place, SUPERSEDED) for entry in waiting)
     else:
@@ -124,7 +125,7 @@ def has_summary(text: str) -> bool:
     return any(map(_SUMMARY.match, text.split("\n")))
 
 
-def without_summaries(text: str) -> tuple[str, list[int]]:
+def strip_summaries(text: str) -> tuple[str, list[int]]:
     """Return a log of memsearch with blank lines for its summaries, and the line of each."""
     lines, places, inside = text.split("\n"), list[int](), False
     for number, line in enumerate(lines):

@@ -60,7 +60,7 @@ def _read(data: bytes, kinds: tuple[str, ...], suffixes: tuple[str, ...]) -> Non
         file = sources.File(path, f"memory/2026-05-08{suffix}")
         formats.format_of(file)
         for one in formats.read(file, kinds[first % len(kinds)], zone=UTC):
-            assert isinstance(one, formats.Read)
+            assert isinstance(one, formats.Content)
             if isinstance(one, conversations.Conversation):
                 for part in conversations.parts(one, UTC):
                     assert len(part.text.encode()) <= 64 * 1024
