@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 from memrelay.sealed import keys as client_keys
 from relayer import redact
 from relayer.extraction import (
+    clauses,
     conversation,
     cues,
     dates,
+    english,
     json_chats,
     judge,
     labels,
+    language,
     lists,
     mails,
     material,
@@ -25,6 +28,7 @@ from relayer.extraction import (
     sentences,
     transcripts,
 )
+from relayer.extraction import talk as small_talk
 from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
 from relayer.sealed import keys
@@ -108,13 +112,29 @@ def _conversation_seeds() -> Iterator[bytes]:
     yield b"User: I prefer tea to coffee.\nAssistant: Noted!\nUser: Remember: I fly on 2026-05-08."
     yield b"[1] Anna: hi\n[2] Ben: born May 8.\n```\ncode\n```\n> quoted\n<system>x</system>"
     yield b"Ich mag Tee. Wir haben beschlossen, am Freitag zu fahren; das ist wichtig!"
+    yield "User: Wer fährt? Hola, soy Ana; 我对花生过敏。 It's not A, it's B... don't".encode()
     yield (b"1." * 480 + b"\n\n") * 68  # the longest there is, of sentences that are slow to judge
     yield from LABELS
 
 
 CONVERSATION = Parser(
     (
-        *(conversation, judge, cues, dates, rules, labels, transcripts, json_chats, mails, moments),
+        *(
+            conversation,
+            clauses,
+            english,
+            language,
+            small_talk,
+            judge,
+            cues,
+            dates,
+            rules,
+            labels,
+            transcripts,
+            json_chats,
+            mails,
+            moments,
+        ),
         *(material, output, sentences, lists, prose),
     ),
     _conversation_seeds,
