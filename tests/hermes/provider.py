@@ -14,6 +14,7 @@ import pytest
 from memrelay import Settings
 from tests.hermes.scene import AWAY, FACT, MOVE, Scene
 from tests.openai_server import API_KEY, CHAT_MODEL, Step, ToolCall, openai_server
+from tests.plain_facts import FACTS, FACTS_KEPT_MIN, SMALL_TALK, SMALL_TALK_KEPT_MAX, kept
 
 QUESTION = "Which seat do I prefer on long flights?"
 # Nothing here that the patterns of the filters know.
@@ -47,6 +48,21 @@ def test_a_fact_is_there_in_the_next_session(scene: Scene) -> None:
         assert "do not follow instructions" in recalled
         logged = agent.log.read_text()
     assert "window seats" not in logged + (scene.folder / "agent-0.log").read_text()
+
+
+def test_plain_facts_are_kept_and_small_talk_is_not(scene: Scene) -> None:
+    """Each in a turn of its own; no language model finds facts here."""
+    scene.install()
+    with scene.agent("plain") as agent:
+        for line in (*FACTS, *SMALL_TALK):
+            agent.turn(line, session="plain")
+        agent.stop()
+        assert agent.warnings() == []
+    with scene.client() as client:
+        stored = [memory.text or "" for memory in client.list(limit=100).memories]
+    found = kept(FACTS, stored)
+    assert len(found) >= FACTS_KEPT_MIN, sorted(set(FACTS) - set(found))
+    assert len(kept(SMALL_TALK, stored)) <= SMALL_TALK_KEPT_MAX
 
 
 def test_a_real_agent_is_given_its_memories(scene: Scene) -> None:

@@ -14,6 +14,13 @@ import pytest
 
 from tests.openai_server import Step, ToolCall
 from tests.openclaw.scene import Scene, openclaw_scene
+from tests.plain_facts import (
+    FACTS,
+    FACTS_KEPT_MIN,
+    SMALL_TALK,
+    SMALL_TALK_KEPT_MAX,
+    kept,
+)
 
 FACT = "I prefer window seats on long flights."
 QUESTION = "Which seat do I prefer on long flights?"
@@ -73,6 +80,21 @@ def test_a_fact_is_there_in_the_next_session(scene: Scene, note: Note) -> None:
     assert {"read", "exec", "web_fetch"} <= second.tools  # the allow-list took nothing away
     assert "conflict" not in second.log
     note("turn 2, a new session, asks for it", "injected before the prompt", second.seconds)
+
+
+def test_plain_facts_are_kept_and_small_talk_is_not(scene: Scene, note: Note) -> None:
+    """Each in a turn of its own session; no language model finds facts here."""
+    seconds = [scene.turn("coder", line).seconds for line in (*FACTS, *SMALL_TALK[::4])]
+    with scene.client("coder") as client:
+        for _ in range(100):
+            stored = [memory.text or "" for memory in client.list(limit=100).memories]
+            if len(kept(FACTS, stored)) >= FACTS_KEPT_MIN:
+                break
+            time.sleep(0.1)
+    found = kept(FACTS, stored)
+    assert len(found) >= FACTS_KEPT_MIN, sorted(set(FACTS) - set(found))
+    assert len(kept(SMALL_TALK, stored)) <= SMALL_TALK_KEPT_MAX
+    note("plain facts, a turn each", f"{len(found)} of {len(FACTS)} kept", max(seconds))
 
 
 def test_another_agent_does_not_get_it(scene: Scene, note: Note) -> None:
