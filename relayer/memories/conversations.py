@@ -273,5 +273,5 @@ def outcome(
         kept,
         [item.id for item in stored.items if item.id not in new],
         stored.others,
-        extractor,
+        extractor=extractor,
     )

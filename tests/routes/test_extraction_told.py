@@ -141,5 +141,5 @@ async def test_a_key_of_namespaces_is_told_nothing_of_the_others(
 
 async def test_a_stranger_is_told_nothing(app: Any) -> None:
     async with client_of(app) as stranger:
-        assert (await stranger.get("/v1/usage")).status_code == 426
+        assert (await stranger.get("/v1/usage")).status_code == 401
         assert "rules" not in (await stranger.get("/health")).text
