@@ -52,7 +52,7 @@ class Clause:
 
 _END: Final = re.compile(
     r"[,;:!?…—–(]+ | [-–—]+ |\. "
-    r"| (?=(?:but|because|cause|so) (?:i|we|he|she|they|it|that|this|my|our|the|there)\b)"
+    r"| (?=(?:but|because|cause|so) (?:i|we|he|she|they|it|that|this|my|our|the|there|no)\b)"
     r"| (?=(?:in case|if|unless|although|though)\b)"
     r"| (?=and (?:i|we|he|she|they|my|our)\b)",
     re.IGNORECASE,
@@ -171,7 +171,7 @@ def form_of(words: Sequence[str]) -> Form:
     first = words[0]
     if first in COURTESY or words[:2] in _EXCLAMATIONS:
         return Form.COURTESY
-    if first in _PLEASE:
+    if not _PLEASE.isdisjoint(words):
         return Form.ORDER
     if first in UNREAL or first == "if" or words[:2] == ("what", "if"):
         return Form.UNREAL
@@ -206,10 +206,15 @@ def _is_question(words: Sequence[str]) -> bool:
         return False
     if second == "not" and first != "do":
         return True
-    if first in MODAL and second and verb_of(second).tense is None:
+    if first in MODAL | {"is", "are"} and second and _is_noun(second):
         return True
     is_asked = second in _ASKED or (first not in HAVE and second in DETERMINER)
     return is_asked or first in {"did", "does"}
+
+
+def _is_noun(word: str) -> bool:
+    """Tell whether `word` is of no class that follows a verb without a subject."""
+    return verb_of(word).tense is None and word not in CLOSED and not word.endswith(("ed", "ing"))
 
 
 # By which a verb in front is a noun: "change of plan", "support closes at six".

@@ -102,6 +102,11 @@ def _is_entry(sentence: str, said: Sequence[Clause]) -> bool:
     return is_plain and is_named and len(value) <= _ENTRY_WORDS_MAX
 
 
+def is_of_the_moment(sentence: str) -> bool:
+    """Tell whether `sentence` says that it soon holds no longer: "in ten minutes"."""
+    return _OF_THE_MOMENT.search(sentence) is not None
+
+
 def introduces_text(sentence: str) -> bool:
     """Tell whether `sentence` asks for work on a text that follows: "proofread this mail:"."""
     if not _EDITS.search(sentence):  # as in nearly every sentence
@@ -213,7 +218,9 @@ _MOMENT_WEIGHTS: Final = dict.fromkeys(MOMENT, 1) | {"again": 2, "yet": 2}
 _OF_THE_MOMENT: Final = re.compile(
     r"\b(?:about to|this (?:morning|afternoon|evening|second|minute)|wish me"
     r"|in (?:an?|\d+|one|two|five|ten|a few) (?:sec|second|min|minute|bit|moment|hour)s?"
-    r"|for (?:hours|ages|an hour|\d+ minutes))\b"
+    r"|for (?:hours|ages|an hour|a (?:second|minute|moment|bit)|\d+ minutes)"
+    r"|running (?:out|late|low|behind))\b",
+    re.IGNORECASE,
 )
 _CERTAIN: Final = frozenset({"the", "this", "that", "these", "those", "both", "all"})
 
@@ -263,6 +270,7 @@ def _base(words: Sequence[str], *, refers_back: bool) -> int:
 
 _LASTS: Final = frozenset({("used", "to"), ("would", "rather"), ("had", "rather")})
 _THINGS: Final = frozenset({"it", "this", "that", "them", "these", "those", "one"})
+_ASKED_FOR: Final = frozenset("help advice feedback ideas suggestions assistance".split())
 _BESIDE_A_VERB: Final = frozenset({"not", "always", "never"})
 _OF_THE_TALK: Final = DEICTIC | SECOND
 _KNOWN_ABOUT: Final = DEICTIC | SECOND | QUESTION | JUDGEMENT
@@ -287,9 +295,9 @@ def _of_oneself(rest: Sequence[str]) -> int:
     if following in _THINGS or (verb in MENTAL and verb != "remember"):
         return -2
     if verb in {"need", "want"} or (verb == "have" and following == "to"):
-        return -_is_of_work("".join(verbs[2:3]))
-    if verbs[0] == "have" and following:
-        return _experience(following)
+        return -2 if following in _ASKED_FOR else -_is_of_work("".join(verbs[2:3]))
+    if verb == "have" and following:
+        return _experience(following) if tense is Tense.BASE else 0
     if verb == "keep" and _progress(following):
         return -1
     if verb == "know" and (not following or following in _KNOWN_ABOUT):
@@ -297,7 +305,9 @@ def _of_oneself(rest: Sequence[str]) -> int:
     if verb in _LIKING and (following in _OF_THE_TALK or _is_work(verbs[1:4])):
         return -2
     if tense is Tense.PAST:
-        return -(verb not in EVENT) if verb in ORDER else int(verb in LASTING)
+        is_participle = verb_of(following).tense is Tense.PAST or following.endswith("ed")
+        became = verb == "get" and is_participle  # "got married"
+        return 0 if became or verb in EVENT else 1 if verb in LASTING - ORDER else -1
     return 1
 
 
@@ -368,7 +378,12 @@ def _of_others(words: Sequence[str]) -> int:
     is_verdict = bool(rest) and len(rest) <= 2 and (
         rest[-1] in JUDGEMENT or (verb in SEEM and rest[0] in JUDGEMENT)
     )  # fmt: skip
-    if is_verdict or (verb in _MENTAL_OF_OTHERS and (not rest or rest[0] in _KNOWN_BY_OTHERS)):
+    does_not = words[0] in _CERTAIN and "not" in words and not rest  # "the keys do not match"
+    if (
+        is_verdict
+        or does_not
+        or (verb in _MENTAL_OF_OTHERS and (not rest or rest[0] in _KNOWN_BY_OTHERS))
+    ):
         return 0
     if tense is Tense.PAST and words[0] in PRONOUN:
         return int(verb in LASTING or verb in EVENT)

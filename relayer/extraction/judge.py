@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from relayer.extraction.cues import CUES, GENERAL, SHAPES, Cue, phrases
-from relayer.extraction.english import weigh
+from relayer.extraction.english import is_of_the_moment, weigh
 from relayer.extraction.language import (
     CUED,
     has_other_script,
@@ -172,7 +172,8 @@ def judge_user(sentence: str, *, refers_back: bool = False) -> Verdict | None:
         return None
     languages = languages_of(sentence)
     cued = judge(sentence, by_user=True) if languages & CUED else None
-    if cued and cued.is_settled and not _POINTS.search(sentence):
+    is_passing = _POINTS.search(sentence) or is_of_the_moment(sentence)
+    if cued and cued.is_settled and not is_passing:
         return cued
     stated = _statement(sentence, languages, refers_back=refers_back)
     if stated is None or cued is None:

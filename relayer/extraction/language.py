@@ -63,6 +63,7 @@ _LETTERS: Final = tuple(
 )
 _KNOWN_IN_ENGLISH: Final = CLOSED - HEALTH  # people are vegan in many languages
 _ENGLISH_LETTERS_MIN: Final = 3
+_AROUND: Final = ".,;:!?()[]\"'*"
 _CONTRACTION: Final = re.compile("['’](?:s|m|d|t|re|ve|ll)\\Z")
 _NOT_LATIN: Final = 0x24F
 _LATIN_ADDITIONS: Final = range(0x1E00, 0x1F00)  # of Vietnamese, mostly
@@ -125,9 +126,9 @@ def has_words(sentence: str, *, words_min: int) -> bool:
     if _UNSPACED.search(sentence):
         letters = "".join(char for char in sentence if char.isalnum() or ord(char) > _NOT_LATIN)
         return width(letters) >= 2 * words_min + 1
-    words = [word for word in _WORD.findall(sentence) if len(word) > 1 or not word.isascii()]
-    figures = any(char.isdigit() for char in sentence)
-    return len(words) + figures + ("I" in sentence.split()) >= words_min
+    words = sentence.split()
+    long = [word for word in words if len(word.strip(_AROUND)) > 1 or not word.isascii()]
+    return sum(any(map(str.isalnum, word)) for word in long) + ("I" in words) >= words_min
 
 
 def width(text: str) -> int:

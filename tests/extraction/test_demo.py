@@ -70,7 +70,7 @@ async def test_demo_questions_are_answerable_without_a_model(
 
 @pytest.mark.parametrize(
     ("name", "kept_min", "junk_max"),
-    [("demo", 0.9, 0.05), ("other", 0.8, 0.1), ("held out", 0.9, 0.2)],
+    [("demo", 0.9, 0.05), ("other", 0.8, 0.1), ("held out", 0.9, 0.15)],
 )
 async def test_marked_facts_are_kept_and_little_else(
     name: str, kept_min: float, junk_max: float

@@ -46,6 +46,8 @@ STATED = [
     "Host: nas.example.net",
     "I've opted for linoleum.",
     "was raised on a barge in Rotterdam",
+    "I got engaged in Tromsø",
+    "we got divorced after nine years",
 ]
 TALK = [
     "hello again",
@@ -80,6 +82,13 @@ TALK = [
     "Let's call it a night.",
     "Status: done",
     "can owls swim",
+    "is Pluto colder than Neptune",
+    "The keys don't match.",
+    "The train leaves in ten minutes.",
+    "I need help with my letter.",
+    "I spilled my cocoa.",
+    "now in Danish please",
+    "ta-da",
     "typing this from the sofa",
     "Best wishes to your team",
     "Locker 18, red door.",
