@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from relayer.extraction.conversation import heard, transcript
 from relayer.extraction.empty_texts import says_nothing
@@ -55,6 +55,7 @@ class LlmExtractor:
         self._model = model
         self._patient = patient
         self._system = system_prompt("extract")
+        self._told = " ".join(self._system.split())
 
     async def extract(self, excerpt: Excerpt) -> list[Fact]:
         """Return the facts the model found, checked; the most important if they are too many.
@@ -74,12 +75,21 @@ class LlmExtractor:
             user=_prompt(excerpt),
             schema_name="facts",
             schema=SCHEMA,
-            fit=read_items,
+            fit=self._read,
             patient=self._patient,
         )
         facts = await asyncio.to_thread(_facts, items, excerpt, said)
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
         return [facts[n] for n in sorted(order[:FACTS_MAX])]
+
+    def _read(self, value: Any) -> list[Item] | None:
+        """Return the items of a value; None where it only repeats what the model was told.
+
+        A very small model copies its prompt, with the form of an answer in it.
+        """
+        items = read_items(value)
+        own = [i for i in items or () if " ".join(i["text"].split()) not in self._told]
+        return None if items is None or (items and not own) else own
 
 
 SCHEMA: Final[dict[str, object]] = {

@@ -20,6 +20,7 @@ from relayer.extraction.facts import Excerpt
 from relayer.extraction.items import read_choice, read_items, read_place
 from relayer.extraction.model import LlmExtractor
 from relayer.llm import LanguageModel
+from relayer.prompts import system_prompt
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
 from tests.thinking import server
 
@@ -284,6 +285,8 @@ async def test_no_facts_is_an_answer(
         (Step(content='{"error": "x"}'), "unusable answer"),
         (Step(content='{"status": "ok"}'), "unusable answer"),
         (Step(content='{"facts": [{"kind": "fact"}]}'), "unusable answer"),
+        (Step(content='{"facts": [{"text": "string"}, "user", "other"]}'), "unusable answer"),
+        (Step(content=system_prompt("extract")), "unusable answer"),
         (Step(content="See [1] and the {} placeholder."), "unusable answer"),
         (Step(content='{"facts": [{"text": "Mira', finish_reason="length"), "cut answer"),
         (Step(content=f"<think>{FACTS}", finish_reason="length"), "cut answer"),
