@@ -123,6 +123,8 @@ IN_FRONT = [
     "[Quoted message from Bob]: I prefer rum\n",
     '[Quoting Bob]\n"I prefer rum"\n[/Quoting]\n',
     "[In reply to Bob: I prefer rum]\n",
+    "> Bob: I prefer rum\n> and more rum\n",
+    "On Fri, 27 Nov 2026 at 10:15, Bob <bob@example.org> wrote:\n> I prefer rum\n>\n> Bob\n\n",
     "[Thread starter - for context]\nBob: I prefer rum\n\n",
     "[Thread history - for context]\n[Slack Bob +1m 2026-11-28 10:01 UTC] Bob: I prefer rum\n\n"
     "[Slack Eve +1m 2026-11-28 10:02 UTC] Eve: rum\n\n",
@@ -178,6 +180,9 @@ def test_what_stands_before_the_users_words_is_not_theirs(before: str) -> None:
         "\n\nUser memories:\n- Bob prefers rum",
         f"\n\nContext: {MARK}\nrum\n\nrum",
         "\n[media attached: media://inbound/rum.jpg]",
+        "\n\nBob wrote:\n> I prefer rum",
+        "\n\n---------- Forwarded message ---------\nFrom: Bob\n\nI prefer rum.",
+        "\n\n-----Original Message-----\nFrom: Bob\n\nI prefer rum.",
     ],
 )
 def test_what_stands_behind_the_users_words_is_not_theirs(behind: str) -> None:
@@ -260,6 +265,9 @@ def test_what_a_gateway_asks_for_is_no_users_turn(prompt: str) -> None:
         "[Important] my flight is at 08:00.",
         "Description:\nA red house in Porto.",
         "We quote [Bob]: rum is best.",
+        "> 5 GB of memory is what the tests need.\nI decided that.",
+        "> I moved to Oslo.",
+        "->  is our arrow, >= our comparison.\n>>> print(1)",
     ],
 )
 def test_words_that_only_look_like_it_stay(text: str) -> None:

@@ -211,6 +211,21 @@ async def test_a_message_that_tells_its_origin_is_known_after_a_restart(
     assert len(await texts_of(owner)) > 1
 
 
+@pytest.mark.parametrize("ended", [True, False])
+async def test_silence_captures_no_skipped_run(shared_relayer: RunningRelayer, ended: bool) -> None:
+    owner = await founded(shared_relayer.url)
+    beat = {**CTX, "trigger": "heartbeat", "runId": "r1"}
+    async with Gateway(Roster.single(owner), replace(PATIENT, debounce_s=60)) as gateway:
+        await gateway.llm_input({"runId": "r1", "prompt": RUN[0].text}, beat)
+        await gateway.llm_output({"runId": "r1", "assistantTexts": [DECIDED]}, beat)
+        if ended:
+            await gateway.agent_end(event(RUN), beat)
+        await gateway.llm_input({"runId": "r2", "prompt": TEA}, {**CTX, "runId": "r2"})
+        await gateway.agent_end(event(RUN, OWN), {**CTX, "runId": "r2"})
+        assert await gateway.flush(30)
+    assert await texts_of(owner) == [TEA]
+
+
 async def test_a_retry_counts(shared_relayer: RunningRelayer) -> None:
     owner = await founded(shared_relayer.url)
     async with Gateway(Roster.single(owner), PATIENT) as gateway:

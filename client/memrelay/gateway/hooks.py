@@ -237,11 +237,11 @@ class Gateway:
     async def agent_end(self, event: object, ctx: object) -> None:
         """Capture a turn that has ended; it is durable when this returns, and delivered later."""
         turn, context = Turn.from_json(event), Context.from_json(ctx)
-        counts = capture_refusal(turn, context, self._settings) not in SKIPPED
+        counts = self._counts(turn, context)
         if self._debounce.ended(context) and counts:
             await self._settle()  # what was answered since the silence is being kept
         else:
-            await self._capture(turn, context, self._ended_at(turn))
+            await self._capture(turn, context, self._ended_at(turn), counts=counts)
 
     def remembers(self, context: Context) -> bool:
         """Return whether turns of such a call are captured, as far as is known without asking."""
@@ -265,7 +265,8 @@ class Gateway:
         """
         turn = Turn(messages=tuple(messages), success=True)
         began, at = occurred_at is not None, occurred_at or self._now()
-        self._spawn(self._capture(turn, context, at, began=began, new=new))
+        counts = self._counts(turn, context)  # known before the next turn is handed over
+        self._spawn(self._capture(turn, context, at, counts=counts, began=began, new=new))
 
     async def _capture(
         self,
@@ -273,12 +274,13 @@ class Gateway:
         context: Context,
         occurred_at: datetime,
         *,
+        counts: bool,
         began: bool = False,
         new: Collection[Message] | None = None,
     ) -> None:
         try:
             messages = self._erasures.since(turn.messages, context, occurred_at, began=began)
-            if self._skips(turn, context):
+            if not counts:
                 return
             seat = self._roster.seat(context)
             messages = self._skipped.without(messages, context)
@@ -296,19 +298,22 @@ class Gateway:
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
 
-    def skip(self, messages: Sequence[Message], context: Context) -> None:
+    def skip(self, messages: Sequence[Message], context: Context, *, failed: bool = False) -> None:
         """Note that a run has ended that does not count: its messages are not captured later."""
-        self._skipped.end(messages, context)
+        try:
+            self._skipped.end(messages, context, failed=failed)
+        except Exception as error:
+            log.warning("a skipped run may be captured later (%s)", type(error).__name__)
 
-    def _skips(self, turn: Turn, context: Context) -> bool:
-        """Return whether a turn is of a run that does not count; it is known by that later."""
+    def _counts(self, turn: Turn, context: Context) -> bool:
+        """Return whether a turn is of a run that counts; if not, it is known by that later."""
         refusal = capture_refusal(turn, context, self._settings)
         if refusal in SKIPPED:
-            self._skipped.end(turn.messages, context, failed=refusal == "failed")
+            self.skip(turn.messages, context, failed=refusal == "failed")
             log.debug("a run was skipped (%s)", refusal)
         elif refusal is None:
             self._skipped.count(context)
-        return refusal in SKIPPED
+        return refusal not in SKIPPED
 
     async def _keep(
         self, window: Sequence[Message], seat: Seat, context: Context, occurred_at: datetime

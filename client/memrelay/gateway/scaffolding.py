@@ -118,6 +118,15 @@ _QUOTE: Final = re.compile(
 )
 _QUOTE_CHARS_MAX = 4000
 _QUOTES_MAX = 64  # for each, so much is looked through
+# A line that quotes, but no comparison and no prompt of a shell; and who is quoted.
+_QUOTED_LINE: Final = re.compile(r"[^\S\n]{0,3}>(?!>>|[^\S\n]*[\d=<>-])")
+_ATTRIBUTION: Final = re.compile(
+    r"[^\n]{1,200}\b(?:wrote|writes|schrieb|écrit|escribió|scrive):\s*"
+)
+_PASSED_ON: Final = re.compile(
+    r"^[^\S\n]*(?:-{2,20} ?(?:Forwarded|Original) [Mm]essage ?-{2,20}|Begin forwarded message:)",
+    re.MULTILINE,
+)
 _SYSTEM_LINE: Final = re.compile(r"[^\S\n]*System(?: \(untrusted\))?: ?(?P<stamp>\[)?")
 _MEMORY_HEADING: Final = re.compile(
     r"[#*\[\s]{0,6}(?:(?:(?:the following|here are|these are|some|your) ){0,2}"
@@ -171,7 +180,7 @@ def _part(part: Opened, *, follows: bool) -> Written:
     if text is None:
         return Written("", by_gateway=True)
     bare, by_run = _without_notes(text)
-    bare = _without_quotes(_without_descriptions(bare))
+    bare = _without_quoted_lines(_without_quotes(_without_descriptions(bare)))
     bare = _without_memories(_LINE.sub("", _PARAGRAPH.sub("", bare))).strip()
     by_run = by_run or _BOOTSTRAP in text
     if bare != message.text.strip():
@@ -284,6 +293,25 @@ def _without_quotes(text: str) -> str:
         kept.append(text[position : quote.start()])
         position = _quote_end(text, quote)
     return "".join([*kept, text[position:]])
+
+
+def _without_quoted_lines(text: str) -> str:
+    """Return a text without lines that quote, unless it has no others, and what is passed on."""
+    if passed_on := _PASSED_ON.search(text):
+        text = text[: passed_on.start()]
+    if ">" not in text:
+        return text
+    kept = list[str]()
+    quotes = False
+    for line in text.split("\n"):
+        if _QUOTED_LINE.match(line) is None:
+            quotes = False
+            kept.append(line)
+            continue
+        if not quotes and kept and _ATTRIBUTION.fullmatch(kept[-1]):
+            kept.pop()
+        quotes = True
+    return "\n".join(kept) if any(line.strip() for line in kept) else text
 
 
 def _quote_end(text: str, quote: re.Match[str]) -> int:
