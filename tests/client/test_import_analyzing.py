@@ -13,6 +13,7 @@ from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from tests.client.conversations_scene import BEGUN, CHAT, chat, chatgpt, node, zipped
 from tests.client.import_scene import STRANGER, write
+from tests.processes import running_relayer
 
 
 @pytest.fixture
@@ -195,6 +196,26 @@ def test_an_import_of_conversations_breaks_off_where_the_relayer_is_away(profile
     assert "the same command goes on with the rest." in err
     assert main(["import", str(path), "--profile", profile], STRANGER) == EXIT_FAILED
     assert "goes on" not in capsys.readouterr().err
+
+
+def test_parts_that_wait_for_a_model_are_counted_and_not_sent_again(
+    fresh_database, model_dir, tmp_path, capsys
+):
+    profile = str(tmp_path / "profile.json")
+    path = write(tmp_path / "conversations.json", chats(2))
+    argv = ("import", str(path), "--profile", profile)
+    away = {"RELAYER_LLM_BASE_URL": "http://127.0.0.1:9/v1", "RELAYER_LLM_MODEL": "away"}
+    with running_relayer(
+        tmp_path / "data",
+        model_dir,
+        database_url=fresh_database.url,
+        OPENAI_API_KEY="none",
+        **away,
+    ) as relayer:
+        assert main(["init", relayer.url, "--profile", profile], {}) == EXIT_OK
+        capsys.readouterr()
+        assert counts(run(capsys, *argv)[1]) == {"conversations": 2, "pending": 2}
+        assert counts(run(capsys, *argv)[1]) == {"conversations": 2, "skipped": 2}
 
 
 @pytest.mark.parametrize("day", ["yesterday", "2025-13-01", "20"])

@@ -88,6 +88,8 @@ HOSTILE_CHATS = [
     chat("c", "a", [node("a", None, "user", content=5)]),
     chat("c", "a", [node("a", None, "user", text="x", metadata=5, create_time="soon")]),
     chat("c", "a", [node("a", None, "user", text="\ud83d half")], create_time=1e300),
+    chat("c", "", [node("a", None, "user", text="x", create_time=10**400)]),
+    chat("c", "", [node("a", None, "user", text="x", create_time=float("nan"))]),
 ]
 
 

@@ -61,6 +61,8 @@ def test_other_figures_are_no_time(heading):
     [
         ("14:00 UTC sync", 14),
         ("14:00 +05:30 sync", 8),
+        ("14:00 UTC+1 sync", 13),
+        ("14:00 (GMT-10) sync", 0),
         ("14:00 (Europe/Berlin) sync", 13),
         ("14:00 (Nowhere/Atlantis) sync", 14),
     ],

@@ -220,6 +220,7 @@ TABLES = {
         "Team at the kiln\n  a: 1; b: 2",
         "next of the list",
     ],
+    "> | a | b |\n> |---|---|\n> | one | two |\n": ["a: one; b: two"],
     "| no | table |\n| for | want of a line |\n": ["| no | table |\n| for | want of a line |"],
     "```\n| a | b |\n|---|---|\n```\n": ["```\n| a | b |\n|---|---|\n```"],
     "| a | b |\n|---|---|\n": [],

@@ -133,7 +133,7 @@ def _day(text: str) -> date:
 
 
 def import_files(shell: Shell) -> None:
-    """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
+    """Bring memories and conversations along from files of other programs, or an archive."""
     args = shell.args
     paths = [expanded(path) for path in args.path]
     if any(map(is_archive, paths)):
@@ -253,7 +253,7 @@ class _Import:
         dry_run = self._shell.args.dry_run
         told = _READ if dry_run else _OUTCOMES
         lines = [
-            f"{tally.file} ({tally.format or 'unknown'}): {_told(tally, told)}"
+            f"{tally.file} ({tally.format or 'unknown'}): {_describe(tally, told)}"
             for tally in self._tallies
         ]
         totals = {name: self.total(name) for name in _COUNTED}
@@ -307,7 +307,7 @@ _NO_FACTS = (
 )
 
 
-def _told(tally: Tally, names: Sequence[str]) -> str:
+def _describe(tally: Tally, names: Sequence[str]) -> str:
     numbers = _numbers(tally.to_json(), names)
     days = dict.fromkeys(filter(None, (tally.begin, tally.end)))
     omitted = [f"{number} {OMITTED[reason]}" for reason, number in tally.omitted.items()]

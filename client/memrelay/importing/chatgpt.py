@@ -56,7 +56,7 @@ def _newest(mapping: Mapping[str, Any]) -> str | None:
         node = mapping[name]
         message = node.get("message") if isinstance(node, Mapping) else None
         time = message.get("create_time") if isinstance(message, Mapping) else None
-        return float(time) if isinstance(time, int | float) else 0.0
+        return time if isinstance(time, int | float) else 0
 
     return max(mapping, key=written, default=None)
 

@@ -176,10 +176,11 @@ def parse_moment(value: object, zone: tzinfo) -> datetime | None:
 
     What is too large for seconds is milliseconds.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = value / 1000 if value > _SECONDS_MAX else value
-        return datetime.fromtimestamp(seconds, UTC) if 0 < seconds <= _SECONDS_MAX else None
-    return moment(value, zone)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return moment(value, zone)
+    if not 0 < value <= 1000 * _SECONDS_MAX:
+        return None
+    return datetime.fromtimestamp(value / 1000 if value > _SECONDS_MAX else value, UTC)
 
 
 def resolve_moment(text: str, when: datetime | None) -> datetime | None:

@@ -150,7 +150,7 @@ class _Outline:
 
     def _opens_table(self, line: str) -> bool:
         """Return whether a line parts a table's head, the line before it, from its rows."""
-        if "|" not in line or set(line) - set("|:- "):
+        if "|" not in line or set(line) - set("|:-> "):
             return False
         head = _cells(self._lines[-1])
         parts = _cells(line)
@@ -225,7 +225,8 @@ class _Outline:
 
 def _cells(line: str) -> list[str]:
     """Return the cells of a table's line, without the blanks and bars around them."""
-    cells = [cell.strip().replace("\\|", "|") for cell in _CELLS_EDGE.split(line.strip())]
+    line = line.lstrip("> ").rstrip()  # which may be quoted
+    cells = [cell.strip().replace("\\|", "|") for cell in _CELLS_EDGE.split(line)]
     begin = 1 if len(cells) > 1 and not cells[0] else 0
     end = len(cells) - 1 if len(cells) > begin + 1 and not cells[-1] else len(cells)
     return cells[begin:end]

@@ -41,9 +41,10 @@ _CLOCKS: Final = tuple(
 _PAST_NOON: Final = frozenset("pP") | {"下午", "晚上", "午後", "오후"}
 _TO: Final = re.compile(r"\s{0,2}(?:[-–—~]|to|bis|à|a)\s{0,2}")
 _ZONE: Final = re.compile(
-    r"[\s(\[]{0,3}(?P<zone>UTC|GMT|Z|[+-]\d{2}:?\d{2}|[A-Z][A-Za-z_]{1,20}/[A-Za-z_/+-]{1,30})"
+    r"[\s(\[]{0,3}(?P<zone>(?:UTC|GMT)[+-]\d{1,2}|UTC|GMT|Z|[+-]\d{2}:?\d{2}|[A-Z][A-Za-z_]{1,20}/[A-Za-z_/+-]{1,30})"
     r"(?![\w/])"
 )
+_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?")
 _UTC: Final = frozenset({"UTC", "GMT", "Z"})
 _AFTER: Final = re.compile(r"[\s*_`\])】]{0,4}[\s:–—|,·-]{0,6}")
 
@@ -107,9 +108,9 @@ def note_time(text: str, when: datetime | None, zone: tzinfo) -> datetime | None
 
 def zone_of(name: str, default: tzinfo) -> tzinfo:
     """Return the time zone of a name or an offset; the default if this machine knows none such."""
-    offset = re.fullmatch(r"([+-])(\d{2}):?([0-5]\d)", "+00:00" if name in _UTC else name)
+    offset = _OFFSET.fullmatch("+0" if name in _UTC else name)
     if offset and int(offset[2]) < 24:
-        delta = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        delta = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
         return timezone(-delta if offset[1] == "-" else delta)
     try:
         return ZoneInfo(name)
