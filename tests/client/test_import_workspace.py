@@ -41,6 +41,7 @@ LABELS_MD = """\
 - **Timezone:**
   Asia/Tokyo
 - **Mein Feld:** _(noch leer)_
+- **Tea:** (green)
 
 ## Context
 
@@ -96,6 +97,7 @@ def test_what_was_filled_in_is_kept(tmp_path):
         "**Name:** Ines",
         "**Pronouns:** they/them",
         "**Timezone:**\n  Asia/Tokyo",
+        "**Tea:** (green)",
         "She fires clay in a kiln.",
     ]
 

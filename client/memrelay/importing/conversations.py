@@ -24,6 +24,15 @@ MESSAGES_MIN: Final = 10  # from here on, a part ends before the user speaks aga
 MESSAGES_MAX: Final = 20
 PART_BYTES_MAX: Final = 56_000  # numbers and roles come on top; a relayer reads 64 KiB
 MESSAGE_BYTES_MAX: Final = 24_000
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "gemini": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+}
 _LINE_BYTES: Final = 4  # the indentation and end of a line within a message
 
 
@@ -61,17 +70,6 @@ class Part:
 def role_of(name: object) -> Role | None:
     """Return who speaks by the name of a role in any program; None for tools and systems."""
     return _ROLES.get(name.lower()) if isinstance(name, str) else None
-
-
-_ROLES: Final[dict[str, Role]] = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "model": "assistant",
-    "gemini": "assistant",
-    "ai": "assistant",
-    "bot": "assistant",
-}
 
 
 def parts(conversation: Conversation, zone: tzinfo) -> Iterator[Part]:

@@ -29,10 +29,10 @@ _NAMES: Final = frozenset(
 _LINE_CHARS_MAX: Final = 2000  # no line of the template is longer
 _NUMBER: Final = re.compile(r"^\s{0,16}\d{1,3}[.)]\s")
 _MARKUP: Final = re.compile(r"[-+*_`#>]")
-# A label without a value, or with a hint in brackets instead of one.
+# A label without a value, or with a hint in slanting brackets instead of one.
 _UNFILLED: Final = re.compile(
     r"\s*(?:[-*+]\s+)?(?:\*\*[^*\n]{1,60}\*\*:?|[^\W\d_][\w /'-]{0,40}:)\s*"
-    r"(?:[_*]?\([^()\n]{0,400}\)[_*]?)?\s*"
+    r"(?:([_*])\([^()\n]{0,400}\)\1)?\s*"
 )
 _SCORE: Final = re.compile(
     r"\s*\[score=[^\[\]\n]{0,200}\bsource=(?P<source>[^\[\]\n]{1,400})\]\s*$"
