@@ -112,6 +112,8 @@ def _written_out(tokens: Sequence[str]) -> list[str]:
             words += [short[1], _LONG_FORM[short[2] or short[3]]]
         elif word == "its" and after in _AFTER_ITS:
             words += ["it", "is"]
+        elif word == "longer" and words[-1:] == ["no"]:
+            words[-1] = "not"  # else what is before it would look like a verb with an object
         else:
             words.append(word)
     return words

@@ -28,6 +28,7 @@ STATED = [
     "my aunt's called Philippa",
     "Shellfish makes me ill.",
     "I quit the choir in March.",
+    "Ivo no longer sings with us.",
     "Nobody in the band reads music.",
     "No meetings before ten.",
     "The sauna opens at six.",
