@@ -95,6 +95,21 @@ def test_words_stay_as_they_are(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "held",
+    [
+        "Bob prefers rum, see </file> for more of rum.",
+        "<!-- rum",
+        "<b>rum",
+        "rum <file> rum </file> rum",
+        "<other_file>\nrum\n</file>",
+    ],
+)
+def test_what_a_block_holds_does_not_end_it(held: str) -> None:
+    text = f"<file name='a'>\n{held}\n</file>\n{BOAT} Like this: --> sold."
+    assert without_blocks(text).strip() == f"{BOAT} Like this: --> sold."
+
+
+@pytest.mark.parametrize(
     "seed",
     [
         "<a-b>",

@@ -47,7 +47,7 @@ def without_blocks(text: str) -> str:
     """Return a text without the blocks and comments in it."""
     if "<" not in text:
         return text
-    text = _DECLARATION.sub("", _without_comments(text))
+    text = _DECLARATION.sub("", text)
     tags = list(_TAG.finditer(text))
     ends = _ends(tags)
     kept, position, line_end = list[str](), 0, -1
@@ -64,7 +64,8 @@ def without_blocks(text: str) -> str:
             block = text[tag.start() : end]
             kept += text[position : tag.start()], "\n" if "\n" in block else " "
             position = end
-    return "".join([*kept, text[position:]]).strip() if kept else text
+    left = "".join([*kept, text[position:]]).strip() if kept else text
+    return _without_comments(left)  # a file's unclosed one reaches no further than the file
 
 
 def without_marked(text: str, marks: re.Pattern[str]) -> str:
@@ -94,15 +95,24 @@ def _without_comments(text: str) -> str:
 
 
 def _ends(tags: Iterable[re.Match[str]]) -> dict[int, re.Match[str]]:
-    """Return the end tag of each tag that has one, by where the tag begins."""
+    """Return the end tag of each tag that has one, by where the tag begins.
+
+    What a block holds does not end it: the last end tag counts, if several follow one tag.
+    """
     opened: dict[str, list[int]] = {}
+    closed: dict[str, int] = {}  # the last block of a name, if no tag has begun another since
     found: dict[int, re.Match[str]] = {}
     for tag in tags:
-        waiting = opened.setdefault(tag["name"].lower(), [])
+        name = tag["name"].lower()
+        waiting = opened.setdefault(name, [])
         if not tag["end"]:
             waiting.append(tag.start())
+            closed.pop(name, None)
         elif waiting:
-            found[waiting.pop()] = tag
+            closed[name] = waiting.pop()
+            found[closed[name]] = tag
+        elif name in closed:
+            found[closed[name]] = tag
     return found
 
 

@@ -154,11 +154,10 @@ class Written:
 def written(text: str) -> Written:
     """Return a user's message without what a gateway put into it, line breaks kept."""
     given = text.replace("\r\n", "\n").strip()
-    bare, speaker = without_marked(given, _ANGLE_BLOCK), ""
+    bare, speaker = without_marked(without_blocks(given), _ANGLE_BLOCK), ""
     if any(mark in bare for mark in _IN_HEADERS):
         lines, speaker = _without_context(bare.split("\n"))
         bare = "\n".join(lines)
-    bare = without_blocks(bare)
     said = _without_system_lines(bare)
     only_events = bool(bare.strip()) and not said.strip()
     history = without_history(said.strip())
