@@ -131,6 +131,9 @@ QUESTION = "Where is the staging server?"
         f"Delivery: to send a message, use the `message` tool.\n\n{QUESTION}",
         f"OpenClaw runtime event.\nThis context is runtime-generated, really.\n{QUESTION}",
         f"Sender: {MARK}\r\n```json\r\n{{}}\r\n```\r\n\r\n{QUESTION}\r\n",
+        f"<question>{QUESTION}</question>",
+        f"<context>\nOslo\n</context>\n<question>\n{QUESTION}\n</question>",
+        f"<system-reminder>\nOslo\n</system-reminder>\n{QUESTION}",
     ],
 )
 def test_a_query_is_only_the_users_own_words(prompt):
@@ -151,6 +154,18 @@ def test_a_query_is_only_the_users_own_words(prompt):
 )
 def test_words_that_only_look_like_it_stay(text):
     assert clean_query(text) == text
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "<task-notification>\nThe crawler is done.\n</task-notification>",
+        "[OpenClaw heartbeat poll]",
+        "<file name='a.txt'>\nOslo\n</file>",
+    ],
+)
+def test_of_what_nobody_asks_there_is_no_query(prompt):
+    assert clean_query(prompt) == ""
 
 
 def test_a_query_is_one_line_of_bounded_length():

@@ -68,6 +68,14 @@ def without_blocks(text: str) -> str:
     return _without_comments(left)  # a file's unclosed one reaches no further than the file
 
 
+def unwrapped(text: str) -> str:
+    """Return a text without tags of plain names; blocks of a system or of files stay as they are.
+
+    A program may wrap its user's question so: as words to keep it is none, but it can be asked.
+    """
+    return _TAG.sub(lambda tag: tag[0] if _is_material(tag["name"].lower()) else " ", text)
+
+
 def without_marked(text: str, marks: re.Pattern[str]) -> str:
     """Return a text without what stands between marks, which may be nested.
 

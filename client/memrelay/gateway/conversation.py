@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from memrelay.gateway.blocks import without_blocks, without_marked
+from memrelay.gateway.blocks import unwrapped, without_blocks, without_marked
 from memrelay.gateway.events import ASSISTANT, USER, Message
 from memrelay.gateway.filters import (
     has_fitting_length,
@@ -57,7 +57,7 @@ def clean_query(text: str) -> str:
     Of more, half are its beginning and half its end: a question stands before what is pasted, or
     behind it.
     """
-    line = cleaned_line(text)
+    line = cleaned_line(text) or cleaned_line(unwrapped(text))
     if len(line) <= QUERY_CHARS_MAX:
         return line
     half = QUERY_CHARS_MAX // 2
