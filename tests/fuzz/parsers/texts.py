@@ -31,8 +31,9 @@ from relayer.extraction import (
 from relayer.extraction import talk as small_talk
 from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
+from relayer.query.terms import query_terms
 from relayer.sealed import keys
-from relayer.words import languages, tokens, words
+from relayer.words import forms, grouped, languages, spelling, tokens, words
 from tests.fuzz.loop import Parser
 from tests.fuzz.parsers.agreement import agreed
 
@@ -56,6 +57,12 @@ SAID = (
         b"1,000.5",
         b"#42",
         "don’t".encode(),
+        b"+351 ",
+        b"00 12 ",
+        "貓".encode(),
+        "ה".encode(),
+        "़".encode(),
+        "🐢\u200d".encode(),
     ),
 )
 LABELS = (
@@ -81,6 +88,7 @@ LABELS = (
 def _words(data: bytes) -> None:
     text = data.decode(errors="replace")
     assert all(term for term in words(text))
+    query_terms(text)
     for start, end in periods.periods(text, NOW):
         assert start < end
     redact.redact(text)
@@ -92,11 +100,19 @@ def _word_seeds() -> Iterator[bytes]:
     yield b"What did Anna say in May 2025, last week or between 3 and 5 June?"
     yield b"the last three months before Easter, Q3 2024, 2023-05-08, the day before yesterday"
     yield "Anna trinkt seit 3 Wochen Tee; 東京タワーで会った; naïve café, İstanbul, ﬁne".encode()
+    yield b"+351 220 000 321 (030) 12-34 567 DE44 5001 0517 5407 3249 31 1 000 000"
+    yield "והכלב בבית والمدرسة हिन्दी दफ़्तर น้ำ 我們的貓 ٤٢١ 👩‍💻🇵🇹 за́мок Müller".encode()
     yield b"export API_KEY=sk-abcdefghijklmnopqrstuvwxyz0123456789 https://user:secret@host/x"
 
 
 WORDS = Parser(
-    (periods, period_words, tokens, languages, redact, keys, client_keys), _word_seeds, _words, SAID
+    (
+        *(periods, period_words, forms, grouped, languages, spelling, tokens),
+        *(redact, keys, client_keys),
+    ),
+    _word_seeds,
+    _words,
+    SAID,
 )
 
 
