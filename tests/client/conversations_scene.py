@@ -6,7 +6,7 @@ hooks injected.
 
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
@@ -423,3 +423,17 @@ GEMINI_CLI = lines(
         "thoughts": [{"subject": "THOUGHT"}],
     },
 )
+
+
+ODD = ({}, [], [{}], {"a": []}, 5, None, True, "x", 10**400)
+
+
+def altered(value: object) -> Iterator[object]:
+    """Yield a value with one of its parts replaced, each part by each odd value in turn."""
+    yield from ODD
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from ({**value, name: other} for other in altered(part))
+    elif isinstance(value, list):
+        for at, part in enumerate(value):
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in altered(part))

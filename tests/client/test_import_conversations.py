@@ -13,17 +13,21 @@ from memrelay.importing.conversations import (
     Utterance,
     parts,
 )
+from memrelay.importing.formats import format_of, read
 from memrelay.importing.found import DOCUMENT, PRIVATE
+from memrelay.importing.sources import File
 from tests.client.conversations_scene import (
     BEGUN,
     CHAT,
     CHAT_SAID,
+    CLAUDE_CHAT,
     CLAUDE_CODE,
     CODEX,
     GEMINI_CLI,
     GEMINI_HISTORY,
     GEMINI_JSON,
     SESSION,
+    altered,
     chat,
     chatgpt,
     claude,
@@ -270,6 +274,33 @@ def test_messages_in_the_usual_form_are_a_conversation(tmp_path, name):
     (part,), _, reading = queued(write(tmp_path / name, TRANSCRIPTS[name]))
     assert part.text == "1. user: I ride a cargo bike.\n\n2. assistant: Good."
     assert reading.tallies[0].format == "transcript"
+
+
+# What stands where something else was expected
+
+EXPORTS = {
+    "chatgpt": [CHAT],
+    "claude": [CLAUDE_CHAT],
+    "gemini": [*GEMINI_JSON[:2], GEMINI_HISTORY],
+    "claude-code": list(map(json.loads, CLAUDE_CODE.splitlines()))[:4],
+    "codex": [json.loads(line) for form in CODEX.values() for line in form.splitlines()],
+    "gemini-cli": list(map(json.loads, GEMINI_CLI.splitlines())),
+    "transcript": [{"messages": [USER, ANSWER]}, USER],
+}
+
+
+@pytest.mark.parametrize("format", EXPORTS)
+def test_no_odd_value_ends_the_reading(tmp_path, format):
+    """Each file has one conversation altered in one place, and whole ones around it."""
+    values = EXPORTS[format]
+    path = tmp_path / "a.jsonl"
+    for number, value in enumerate(values):
+        for other in altered(value):
+            path.write_text(lines(*values[:number], other, *values[number + 1 :]))
+            for what in read(File(path, path.name), format):
+                if isinstance(what, Conversation):
+                    list(parts(what, UTC))
+            format_of(File(path, path.name))
 
 
 # Parts

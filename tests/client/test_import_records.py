@@ -7,7 +7,7 @@ import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
 from memrelay.importing.found import ASSISTANT, Omission, end_of
-from tests.client.conversations_scene import lines
+from tests.client.conversations_scene import altered, lines
 from tests.client.import_scene import drafts, found, reasons, write
 
 
@@ -157,3 +157,20 @@ def test_a_bad_line_of_a_graph_is_named(tmp_path, line):
     path = write(tmp_path / "memory.jsonl", lines(GRAPH[0]) + line + "\n" + lines(GRAPH[2]))
     assert [place for place, _ in reasons(path)] == ["2"]
     assert [draft.text for draft in drafts(path)] == [*GRAPH_TEXTS[:2], GRAPH_TEXTS[3]]
+
+
+RECORDS = {
+    "mem0": {"memory": "a", "role": "user", "created_at": "2026-11-20", "expiration_date": None}
+    | {"categories": ["b"], "metadata": {"c": "d"}, "id": "e"},
+    "memwal": {"text": "a", "blob_id": "b", "created_at": "2026-11-20"},
+    "mcp-memory": {"entities": [GRAPH[0]], "relations": [GRAPH[2]]},
+}
+
+
+@pytest.mark.parametrize("format", RECORDS)
+def test_no_odd_value_ends_the_reading(tmp_path, format):
+    for other in altered(RECORDS[format]):
+        for value in (other, {"results": [other]}, {"results": other, "count": other}):
+            path = write(tmp_path / "a.json", value)
+            found(path, format)
+            found(path)

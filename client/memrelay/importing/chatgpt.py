@@ -73,8 +73,8 @@ def _utterance(message: object, zone: tzinfo) -> Utterance | None:
         metadata.get("is_visually_hidden_from_conversation")
         or metadata.get("is_user_system_message")
     )
-    is_aside = message.get("recipient") not in {None, "all"} or message.get("weight") == 0
-    is_thought = message.get("channel") not in {None, "final"}
+    is_aside = message.get("recipient") not in (None, "all") or message.get("weight") == 0
+    is_thought = message.get("channel") not in (None, "final")
     if role is None or is_hidden or is_aside or is_thought:
         return None
     text = _CITATION.sub("", _text(content)).strip()

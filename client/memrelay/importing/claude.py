@@ -46,7 +46,7 @@ def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation 
 
 def _path_to(messages: Sequence[Mapping[str, Any]], leaf: object) -> Sequence[Mapping[str, Any]]:
     """Return the messages up to the current leaf; all of them where none is named."""
-    by_id = {one.get("uuid"): one for one in messages}
+    by_id = {one["uuid"]: one for one in messages if isinstance(one.get("uuid"), str)}
     way, seen = list[Mapping[str, Any]](), set[str]()
     while isinstance(leaf, str) and leaf in by_id and leaf not in seen:
         seen.add(leaf)

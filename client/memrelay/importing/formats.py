@@ -135,7 +135,7 @@ def _format_of_line(line: Mapping[str, Any]) -> str:
     is_typed = "sessionId" in line and "type" in line
     if is_typed or "leafUuid" in line or {"parentUuid", "isSidechain"} <= line.keys():
         return "claude-code"
-    if line.get("type") in {"entity", "relation"} and ("name" in line or "from" in line):
+    if line.get("type") in ("entity", "relation") and ("name" in line or "from" in line):
         return "mcp-memory"
     is_message = line.get("type") == "message" and "message" in line
     return "transcript" if is_message or {"role", "content"} <= line.keys() else ""

@@ -116,7 +116,7 @@ def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -
         return Fault(place, "not an object")
     try:
         told = format_of(value) if format == "jsonl" else format
-        if told == "mem0" and value.get("role") not in {None, "user"}:
+        if told == "mem0" and value.get("role") not in (None, "user"):
             return Omission(place, ASSISTANT)
         found = checked(place, READERS[told](value, file, zone))
         return _exported(found, value) if told == "jsonl" and isinstance(found, Entry) else found

@@ -40,7 +40,7 @@ def claude_code(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Conver
     said = list[Utterance]()
     first: str | None = None
     for value in values:
-        if value.get("type") not in {"user", "assistant"} or _is_aside(value):
+        if value.get("type") not in ("user", "assistant") or _is_aside(value):
             continue
         message = value.get("message")
         content = message.get("content") if isinstance(message, Mapping) else None
@@ -76,7 +76,7 @@ def codex(values: Iterable[Any], id: str, zone: tzinfo) -> Iterator[Conversation
         kind = payload.get("type")
         if kind == "item_completed" and isinstance(payload.get("item"), Mapping):
             _append(items, *_codex_item(payload["item"]), time)
-        elif kind in {"user_message", "agent_message"}:
+        elif kind in ("user_message", "agent_message"):
             role: Role = "user" if kind == "user_message" else "assistant"
             _append(events, role, _blocks(payload.get("message")), time)
         elif kind == "message":
