@@ -57,7 +57,7 @@ def words(text: str) -> list[str]:
 
 
 def distinct_words(text: str, *, words_max: int) -> QueryWords:
-    """The words of a query, at most so many of them; of a text in NFKC.
+    """The words of a query, at most so many of them, and of groups; of a text in NFKC.
 
     What is behind twice as many terms is not looked at: enough words are left of them without
     function words.
@@ -77,7 +77,7 @@ def distinct_words(text: str, *, words_max: int) -> QueryWords:
         for other in others:
             forms.setdefault(other, [])
     groups = dict.fromkeys(group for each in grouped for group in each.groups)
-    return QueryWords(dict(list(forms.items())[:words_max]), list(groups))
+    return QueryWords(dict(list(forms.items())[:words_max]), list(groups)[:words_max])
 
 
 def _parse(text: str) -> tuple[str, list[GroupedNumber]]:

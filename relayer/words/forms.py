@@ -5,6 +5,7 @@ Not here: stems (`languages`), spellings that are folded everywhere (`spelling`)
 - Memories and queries have these: a Hebrew word without the small words that are written before it,
   a long number by its end.
 - Queries alone have those that would only make memories longer: "ae" for "ä".
+- Hiragana do not stand for katakana: pairs of a loanword would meet the endings of any sentence.
 """
 
 import re

@@ -3,8 +3,8 @@
 Not here: numbers without gaps (`tokens`), the ends by which a number is found as well (`forms`).
 
 - Such a number is one word, whatever stands between its groups. The groups are words beside it.
-- A date is none, nor is an address of a network, nor a row of a table. Two numbers side by side
-  look the same: they make a word that nobody asks for.
+- Dates and years are none, nor are decimal numbers, addresses of a network and rows of a table. Two
+  numbers side by side look the same: they make a word that nobody asks for.
 """
 
 import re
@@ -28,7 +28,9 @@ _GROUPED: Final = re.compile(
 _DIGIT: Final = re.compile("[0-9]")
 _ALNUM: Final = re.compile("[a-z0-9]+")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?: \d{3})+")
-_ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_OTHER: Final = re.compile(
+    r"(?:19|20)\d\d(?:[ /-](?:19|20)\d\d)+|\d+\.\d+|\d{1,3}(?:\.\d{3})+|\d{1,3}(?:\.\d{1,3}){3}"
+)
 _DATE: Final = re.compile(r"(?<!\d)(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4})(?!\d)")
 _TRUNK: Final = "(0)"  # to be dialled at home only: +49 (0)30 …
 
@@ -61,7 +63,8 @@ def _is_one(written: str, groups: Sequence[str]) -> bool:
     whole = "".join(groups)
     if _THOUSANDS.fullmatch(written):
         return True
-    if _DATE.search(written) or _ADDRESS.fullmatch(written) or len(groups) > _GROUPS_MAX:
+    # Years, a decimal number, thousands in points: each is told apart by itself.
+    if _OTHER.fullmatch(written) or _DATE.search(written) or len(groups) > _GROUPS_MAX:
         return False
     # With letters it is a name with hyphens or dots, or several words, unless it is in capitals.
     is_code = " " in written and written == written.upper()
