@@ -137,7 +137,7 @@ class RemoteModel:
                 break
 
     async def _refuses_size(self, texts: Sequence[str]) -> bool:
-        """Whether other texts, as many and as long, are refused as well."""
+        """Tell whether other texts, as many and as long, are refused as well."""
         size = (len(texts), len("".join(texts)))
         if len(texts) == 1 or all(n <= n_max for n, n_max in zip(size, self._taken, strict=True)):
             return False

@@ -58,12 +58,12 @@ class Line:
 
     @property
     def is_item(self) -> bool:
-        """Whether it is a list's by its looks: a field is only beside others."""
+        """Tell whether it is a list's by its looks: a field is only beside others."""
         return self.has_mark or self.kind == "stamp"
 
     @property
     def has_mark(self) -> bool:
-        """Whether nothing but an item looks like it."""
+        """Tell whether nothing but an item looks like it."""
         return self.kind in ("bullet", "number", "row")
 
 
@@ -90,7 +90,7 @@ class Item:
 
     @property
     def is_dated(self) -> bool:
-        """Whether it says when."""
+        """Tell whether it says when."""
         return self.line.kind == "stamp" or FULL_DATE.search(self.text) is not None
 
 

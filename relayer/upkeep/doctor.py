@@ -290,7 +290,7 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
 
 
 async def _embedder(settings: Settings, built: Built) -> list[Finding]:
-    """Whether each endpoint, or the model that runs here, embeds a word."""
+    """Tell whether each endpoint, or the model that runs here, embeds a word."""
     if isinstance(built, RelayerError):
         do = model.fetch_command(named(settings.embedder))
         return [_finding("embedder", False, built.message, do)]

@@ -17,7 +17,7 @@ def found_by(query: str, memory: str) -> set[int]:
 
 
 def is_found(query: str, memory: str) -> bool:
-    """Whether a memory has every word of a query that its absence would count against."""
+    """Tell whether a memory has every word of a query that its absence would count against."""
     return found_by(query, memory) >= set(range(query_terms(query).query_words))
 
 

@@ -2,8 +2,8 @@
 
 It does not own what happens to a request there (`memory.py`), or to its answer (`answers.py`).
 
-All resources of a client send by its `post` and ask again by its `get`: what stands there sees a
-call however it was made, as `create`, `parse`, `stream` or by a wrapper for raw responses.
+All resources of a client send by its `post` and ask again by its `get`. What stands there sees
+every call: `create`, `parse`, `stream`, and those of a wrapper for raw responses.
 """
 
 import os
