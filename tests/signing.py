@@ -81,3 +81,13 @@ def client_of(app: ASGIApp, auth: httpx.Auth | None = None) -> httpx.AsyncClient
 def signer_of(key: NewKey) -> Signer:
     """A signer for a provisioned key."""
     return Signer(identity=key.identity, account=account_text(key.account))
+
+
+def well_formed() -> dict[str, str]:
+    """Headers of a request that somebody may have signed: the signature is found wrong later."""
+    return {
+        "x-public-key": "ab" * 32,
+        "x-signature": "cd" * 64,
+        "x-timestamp": str(int(time.time())),
+        "x-nonce": str(uuid.uuid4()),
+    }

@@ -51,7 +51,7 @@ _PREDICATE: Final = re.compile(
     r"|became|knows?|knew|means?|costs?|likes?|loves?|hates?|wants?|needs?|uses?|lives?|works?"
     r"|speaks?|spoke|prefers?|plays?|eats?|drinks?|says?|said|told|gave|wrote|sent|found|kept"
     r"|(?!named|called|titled|based|located|related|dated|used)\w{2,}ed"
-    r"|\w{2,}[^s'\W]s(?= \w)|(?<!'s )\b\w{2,}[^s'\W]s\Z)(?!\w)"
+    r"|\w{2,}[^s'\W]s(?= \S)|(?<!'s )\b\w{2,}[^s'\W]s\Z)(?!\w)"
     r"|n't|'re|[:=@]",
     re.IGNORECASE,
 )

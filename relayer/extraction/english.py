@@ -157,6 +157,7 @@ def _without_degrees(words: Sequence[str]) -> tuple[str, ...]:
 
 _NAMES_NOTHING: Final = CLOSED - ANCHOR - JUDGEMENT
 _LIKING: Final = frozenset({"like", "love", "hate", "prefer"})
+_ONE_OF_SEVERAL: Final = frozenset({"one", "ones", "version", "option"})
 _TAKES_AN_OBJECT: Final = MENTAL | _LIKING | {"do", "get", "want", "need"}
 
 
@@ -302,13 +303,19 @@ def _of_oneself(rest: Sequence[str]) -> int:
         return -1
     if verb == "know" and (not following or following in _KNOWN_ABOUT):
         return -2
-    if verb in _LIKING and (following in _OF_THE_TALK or _is_work(verbs[1:4])):
-        return -2
+    if verb in _LIKING and (following in _OF_THE_TALK or verb == "prefer" or _is_work(verbs[1:4])):
+        return _of_liking(verb, following, verbs)
     if tense is Tense.PAST:
         is_participle = verb_of(following).tense is Tense.PAST or following.endswith("ed")
         became = verb == "get" and is_participle  # "got married"
         return 0 if became or verb in EVENT else 1 if verb in LASTING - ORDER else -1
     return 1
+
+
+def _of_liking(verb: str, following: str, verbs: Sequence[str]) -> int:
+    """Return what liking something is worth that is of the talk, of work, or preferred."""
+    is_of_the_talk = following in _OF_THE_TALK or not _ONE_OF_SEVERAL.isdisjoint(verbs)
+    return 2 if verb == "prefer" and not is_of_the_talk else -2
 
 
 def _state(rest: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,19 +16,10 @@ from relayer.errors import Unavailable
 from relayer.http.surroundings import Bodies, Surroundings
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
+from tests.signing import well_formed
 
 ROOM = 1000
 REFUSED = 401
-
-
-def formed() -> dict[str, str]:
-    """Headers of a request that somebody may have signed: the signature is found wrong later."""
-    return {
-        "x-public-key": "ab" * 32,
-        "x-signature": "cd" * 64,
-        "x-timestamp": str(int(time.time())),
-        "x-nonce": str(uuid.uuid4()),
-    }
 
 
 def receiving(*parts: bytes) -> Receive:
@@ -132,19 +122,21 @@ async def test_bodies_that_do_not_end_fill_the_room_and_no_more(
         await end.wait()
 
     async with client:
-        slow = asyncio.create_task(client.post("/v1/recall", content=endless(), headers=formed()))
+        slow = asyncio.create_task(
+            client.post("/v1/recall", content=endless(), headers=well_formed())
+        )
         await sent.wait()
         for path in ("/v1/recall", "/v1/import", "/api/recall", "/sui"):
-            full = await client.post(path, content=b"1", headers=formed())
+            full = await client.post(path, content=b"1", headers=well_formed())
             assert (full.status_code, full.json()["code"]) == (503, "server.full"), path
             assert full.headers["retry-after"] == "2"
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/v1/memories")).status_code == REFUSED
         end.set()
         assert (await slow).status_code == REFUSED
-        whole = await client.post("/v1/recall", content=b" " * ROOM, headers=formed())
+        whole = await client.post("/v1/recall", content=b" " * ROOM, headers=well_formed())
         assert whole.status_code == REFUSED
-        over = await client.post("/v1/recall", content=b" " * (ROOM + 1), headers=formed())
+        over = await client.post("/v1/recall", content=b" " * (ROOM + 1), headers=well_formed())
         assert over.status_code == 503
 
 
@@ -171,7 +163,7 @@ async def test_no_body_is_read_of_a_request_that_nobody_can_have_signed_now(
             yield b" "
 
     async with client:
-        given = formed() | headers if headers else {}
+        given = well_formed() | headers if headers else {}
         answer = await client.post("/v1/recall", content=body(), headers=given)
     assert answer.status_code in {401, 426}
     assert sent == 0
@@ -200,6 +192,6 @@ async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
     app: Any = build_app(storage, replace(settings, embedder="none"))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://relayer") as client:
-        answer = await client.post(path, content=endless(), headers=formed())
+        answer = await client.post(path, content=endless(), headers=well_formed())
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
     assert sent == 3

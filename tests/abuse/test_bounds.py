@@ -480,6 +480,8 @@ GROWS = {
     "client/memrelay/gateway/roster.py Roster._told": "warnings, one of a kind and agent",
     "client/memrelay/gateway/serve.py Server._connections": "CONNECTIONS_MAX",
     "client/memrelay/gateway/sessions.py Sessions._began": "_sessions_max",
+    "client/memrelay/gateway/skipped.py SkippedRuns._sessions": "_names_max",
+    "client/memrelay/gateway/skipped.py SkippedRuns._hashes": "_HASHES_MAX",
     "client/memrelay/gateway/spool.py Spool._memory": "_bytes_max",
     "client/memrelay/hermes/conversation.py Conversation._window": "a deque of fixed length",
     "client/memrelay/hermes/conversation.py Conversation._captured": "one session's messages",
@@ -492,9 +494,10 @@ GROWS = {
     "client/memrelay/session.py Session._headers": "_HEADERS_MAX",
 }
 SHORT_LIVED = (
+    "relayer/extraction/support.py Evidence.",
     "relayer/query/rank.py Copies.",
     "relayer/sealed/grants.py Chain.",
-    "client/memrelay/commands/files.py _Import.",
+    "client/memrelay/commands/imports.py _Import.",
     "client/memrelay/events.py EventReader.",
     "client/memrelay/evidence.py Promised.",
     "client/memrelay/importing/",

@@ -21,6 +21,7 @@ from relayer.http.surroundings import Surroundings
 from relayer.shares import STATE, Shares
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
+from tests.signing import well_formed
 
 BOUNDS = Bounds(head_s=0.3, taking_s=0.3, head_bytes_max=200_000, connections_max=6)
 PATIENT = Bounds(head_s=60, taking_s=60, head_bytes_max=2000, connections_max=6)
@@ -370,7 +371,11 @@ async def test_slow_requests_end_and_stop_nobody(
         RELAYER_REQUEST_TIMEOUT_S="1",
     ) as relayer:
         line = Line(int(urlsplit(relayer.url).port or 0))
-        body = b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ncontent-length: 99999\r\n\r\n"
+        # What nobody can have signed is refused before its body.
+        formed = "".join(f"{name}: {value}\r\n" for name, value in well_formed().items())
+        body = (
+            f"POST /v1/recall HTTP/1.1\r\nhost: a\r\n{formed}content-length: 99999\r\n\r\n".encode()
+        )
         slow = [asyncio.create_task(line.dripped(first, b"a")) for first in (HEAD, body) * 10]
         async with httpx.AsyncClient(timeout=ENDS_S) as client:
             statuses = [(await client.get(f"{relayer.url}/health")).status_code for _ in range(20)]

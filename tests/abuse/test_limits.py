@@ -158,7 +158,7 @@ ELSEWHERE = {
     "connections_max": "abuse/test_connections.py"
     "::test_only_when_all_are_being_answered_one_is_refused",
     "bodies_bytes_max": "abuse/test_bodies.py"
-    "::test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more",
+    "::test_bodies_that_do_not_end_fill_the_room_and_no_more",
     "body_bytes_free": "abuse/test_bodies.py"
     "::test_short_bodies_find_room_beside_long_ones_that_do_not_end",
     "requests_at_once_max": "abuse/test_bounds.py::test_one_account_waits_for_itself_only",

@@ -435,7 +435,7 @@ class TestForgetting:
 
 def test_a_text_that_only_looks_like_a_transcript_is_told(run: Machine) -> None:
     assert run.lines("analyze", '[{"role": "user", "content": "I moved to Ghent."}') == [
-        "0 facts, done"
+        "0 facts, looked for by rules: no language model is set"
     ]
     assert run.err.startswith("memrelay: The text is JSON without messages, or only nearly JSON.")
     run.lines("analyze", "ok, thanks")

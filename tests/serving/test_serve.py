@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from tests.processes import (
     postgres_of,
     running_relayer,
 )
+from tests.signing import well_formed
 
 ROOT = Path(__file__).parents[2]
 WRITERS = 3
@@ -306,15 +306,12 @@ async def test_who_leaves_lets_a_request_take_its_time(
 
 def half_a_request() -> bytes:
     """What somebody may have signed, but for its last byte; the signature is found wrong then."""
+    signing = "".join(f"{name}: {value}\r\n" for name, value in well_formed().items())
     head = f"""POST /v1/remember HTTP/1.1\r
 Host: relayer\r
 Expect: 100-continue\r
 Content-Type: application/json\r
 Content-Length: 2\r
-x-public-key: {"ab" * 32}\r
-x-signature: {"cd" * 64}\r
-x-timestamp: {int(time.time())}\r
-x-nonce: {uuid.uuid4()}\r
-\r
+{signing}\r
 """
     return head.encode() + b"{"
