@@ -24,7 +24,7 @@ from relayer.storage import Storage
 from relayer.telemetry import context
 from relayer.telemetry.work import observed
 from relayer.upkeep.provision import NewKey
-from tests.signing import client_of, signer_of
+from tests.signing import client_of, signer_of, well_formed
 
 HTTP: Any = {
     "type": "http",
@@ -210,9 +210,10 @@ async def test_whoever_hangs_up_within_a_body_is_no_bug(app: ASGIApp) -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
+    headers = [(name.encode(), value.encode()) for name, value in well_formed().items()]
     scope = HTTP | {"method": "POST", "path": "/v1/recall", "raw_path": b"/v1/recall"}
     with lines("relayer.http") as found:
-        await app(scope, receive, send)
+        await app(scope | {"headers": headers}, receive, send)
     assert statuses[0] == 400
     assert [(line["event"], line["code"]) for line in found] == [
         ("http.request", "request.unfinished")
