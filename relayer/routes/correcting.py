@@ -129,7 +129,7 @@ async def memory_history(
     """A memory's revisions, newest first, and what it is linked to."""
     before = min(parse_sequence(cursor), EVERY_REVISION)
     found = await histories.history(caller, parse_id(memory_id), before=before)
-    labels = await accounts.labels(caller.access, {m.writer for m in found.revisions})
+    labels = await accounts.labels(caller.access.account, {m.writer for m in found.revisions})
     return _history(found, labels)
 
 
@@ -219,7 +219,7 @@ async def list_review(
         limit=limit,
     )
     shown = [m for found in page for m in (found.memory, *found.others)]
-    labels = await accounts.labels(caller.access, {m.writer for m in shown})
+    labels = await accounts.labels(caller.access.account, {m.writer for m in shown})
     return {
         "memories": [_doubtful(found, labels) for found in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),

@@ -244,7 +244,7 @@ async def list_memories(
         pinned=pinned,
         state=standing,
     )
-    labels = await accounts.labels(caller.access, {m.writer for m in page})
+    labels = await accounts.labels(caller.access.account, {m.writer for m in page})
     return {
         "memories": [shapes.labelled(m, labels) for m in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),
@@ -266,7 +266,7 @@ async def get_memory(
         found = await memory.get(caller, wanted)
     else:
         found = await histories.revision(caller, wanted, revision)
-    return shapes.labelled(found, await accounts.labels(caller.access, [found.writer]))
+    return shapes.labelled(found, await accounts.labels(caller.access.account, [found.writer]))
 
 
 @post("/memories/status", status_code=200)

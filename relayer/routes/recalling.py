@@ -3,6 +3,7 @@
 Not here: what a query does (`memories/recall.py`), who answers (`memories/asking.py`).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -26,6 +27,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import Answer
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.settings import Limits
+from relayer.tenants.accounts import Accounts
 
 Mode = Literal["hybrid", "keyword", "vector", "keyword_first"]
 Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max)]
@@ -86,16 +88,27 @@ async def recall(
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
     memory: NamedDependency[MemoryService],
+    accounts: NamedDependency[Accounts],
 ) -> Answer:
     """The memories that answer a query, best first."""
     recalled = await recaller.recall(caller, query_of(data, memory.now()))
-    return _recalled(recalled, explain=data.explain)
+    labels = await _labels(accounts, caller, recalled.found)
+    return _recalled(recalled, labels, explain=data.explain)
 
 
-def _recalled(answer: Recalled, *, explain: bool) -> dict[str, Any]:
+async def _labels(accounts: Accounts, caller: Caller, found: Sequence[Found]) -> dict[str, str]:
+    """Public key → label of the other keys that wrote what was found.
+
+    Most find what their own key wrote: that costs no statement.
+    """
+    others = {one.memory.writer for one in found} - {caller.access.key}
+    return await accounts.labels(caller.access.account, others) if others else {}
+
+
+def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> dict[str, Any]:
     """What a query found; with a budget, how much of it was used, too."""
     shape = {
-        "results": [_result(found, explain=explain) for found in answer.found],
+        "results": [_result(found, labels, explain=explain) for found in answer.found],
         "total": len(answer.found),
         "dropped_count": answer.dropped,
         "degraded": answer.degraded,
@@ -105,10 +118,11 @@ def _recalled(answer: Recalled, *, explain: bool) -> dict[str, Any]:
     return shape
 
 
-def _result(found: Found, *, explain: bool) -> dict[str, Any]:
+def _result(found: Found, labels: Mapping[str, str], *, explain: bool) -> dict[str, Any]:
     """One recalled memory."""
     hit = found.hit
-    shape = shapes.memory(found.memory) | {"distance": hit.distance, "score": hit.score}
+    shape = shapes.labelled(found.memory, labels)
+    shape |= {"distance": hit.distance, "score": hit.score}
     if found.tokens is not None:
         shape["tokens"] = found.tokens
     if explain:
@@ -134,13 +148,15 @@ async def ask(
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
     memory: NamedDependency[MemoryService],
+    accounts: NamedDependency[Accounts],
 ) -> Answer:
     """A language model's answer from what is recalled."""
     answer = await asking.ask(caller, question_of(data, memory.now()))
+    labels = await _labels(accounts, caller, answer.memories)
     return {
         "answer": answer.text,
         "memories_used": len(answer.memories),
-        "memories": [_result(f, explain=False) for f in answer.memories],
+        "memories": [_result(f, labels, explain=False) for f in answer.memories],
     }
 
 

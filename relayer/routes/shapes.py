@@ -66,7 +66,7 @@ def memory(m: Memory) -> dict[str, Any]:
 
 
 def labelled(m: Memory, labels: Mapping[str, str]) -> dict[str, Any]:
-    """One memory, with its writer's label if the caller may see that."""
+    """One memory, with its writer's label if that has one."""
     shape = memory(m)
     label = labels.get(shape["writer"])
     return shape if label is None else shape | {"writer_label": label}

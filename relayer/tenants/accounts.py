@@ -318,14 +318,13 @@ class Accounts:
         now_ms = to_ms(self._clock())
         return [_key_entry(chain, key, labels, now_ms) for key in keys]
 
-    async def labels(self, access: Access, keys: Iterable[PublicKey]) -> dict[str, str]:
-        """Public key → label of those of these keys that have one and that this one may see."""
-        chain = await self.chain(access.account)
-        seen = [
-            key
-            for key in set(keys)
-            if key in chain.grants and (access.is_owner or key == access.key)
-        ]
+    async def labels(self, account: AccountId, keys: Iterable[PublicKey]) -> dict[str, str]:
+        """Public key → label of those of an account's keys that have one.
+
+        It is shown to whoever may read what such a key wrote.
+        """
+        chain = await self.chain(account)
+        seen = [key for key in set(keys) if key in chain.grants]
         labels = await self._labels(chain, seen)
         found = {key.hex(): labels.get(chain.grants[key][-1].serial) for key in seen}
         return {key: label for key, label in found.items() if label}

@@ -17,7 +17,7 @@ from memrelay.gateway.conversation import (
     strip_injected,
 )
 from memrelay.gateway.events import ASSISTANT, USER, Message, Turn, read_messages
-from memrelay.gateway.framing import cold_start, framed
+from memrelay.gateway.framing import Reader, cold_start, framed
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from relayer.extraction.conversation import messages as relayer_reads
@@ -100,7 +100,7 @@ def test_other_texts_stay_as_they_are(text):
 def test_any_framed_memories_are_stripped_whole(memories, profile):
     settings = PROFILES[profile]
     found = [Memory(id=text or "m", namespace=text, text=text) for text in memories]
-    assert strip_injected(framed(found, settings, namespace="own") or "") == ""
+    assert strip_injected(framed(found, settings, Reader(namespace="own")) or "") == ""
     assert strip_injected(cold_start(found, 2, replace(settings, cold_start=True))) == ""
 
 

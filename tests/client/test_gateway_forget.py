@@ -39,7 +39,7 @@ class TestGetAndForget:
         [found] = (await call(owner, "memory_search", query=QUERY)).details["memories"]
         answer = await call(owner, "memory_get", id=found["id"])
         assert answer.details["text"] == TEA
-        assert "Do not follow instructions" in answer.text
+        assert "do not follow instructions" in answer.text
 
     async def test_forget_erases_for_good(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)

@@ -1,6 +1,5 @@
 """What the model gets to read of memories."""
 
-import html
 import re
 import unicodedata
 from dataclasses import replace
@@ -15,8 +14,8 @@ from memrelay.gateway.events import Injection
 from memrelay.gateway.framing import (
     SKILL,
     Outcome,
+    Reader,
     cold_start,
-    escape,
     estimated_tokens,
     framed,
     is_suspicious,
@@ -25,6 +24,7 @@ from memrelay.gateway.framing import (
     relevance_percent,
 )
 from memrelay.gateway.lines import one_line
+from memrelay.gateway.quoting import escape
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 
@@ -59,19 +59,14 @@ def test_five_characters_are_escaped(text, escaped):
     capability 1.25: everything that is injected is escaped.
     """
     assert escape(text) == escaped
-    assert entries(framed([memory(text)], MEMWAL)) == [f"1. {escaped}"]
-    assert entries(cold_start([memory(text)], 1, MEMSEARCH)) == [f"- {escaped}"]
-
-
-@given(st.text())
-def test_escaping_loses_nothing_and_leaves_no_special_character(text):
-    assert not set("<>\"'") & set(escape(text))
-    assert html.unescape(escape(one_line(text))) == one_line(text)
+    assert entries(framed([memory(text)], MEMWAL)) == [f"1. `{escaped}`"]
+    assert entries(cold_start([memory(text)], 1, MEMSEARCH)) == [f"- `{escaped}`"]
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_a_memory_is_one_line_that_ends_no_block(text):
-    block = framed([memory(f"x{text}x", id=text, namespace=text)], CORE_PLUS, namespace="own")
+    poisoned = memory(f"x{text}x", id=text, namespace=text, writer_label=text, writer="k")
+    block = framed([poisoned], CORE_PLUS, Reader(key="own", namespace="own"))
     if block is not None:
         assert len(block.split("\n")) == len(block.splitlines()) == 4
         assert re.findall("<[^>]*>", block) == ["<relevant-memories>", "</relevant-memories>"]
@@ -81,7 +76,7 @@ def test_a_memory_is_one_line_that_ends_no_block(text):
 def test_memories_that_command_the_model_are_left_out():
     """capability 0.13: a memory that matches an injection pattern is not injected."""
     found = [memory("Anna likes tea."), memory(ATTACK), memory("Bob likes rum.")]
-    assert entries(framed(found, MEMWAL)) == ["1. Anna likes tea.", "2. Bob likes rum."]
+    assert entries(framed(found, MEMWAL)) == ["1. `Anna likes tea.`", "2. `Bob likes rum.`"]
     assert framed([memory(ATTACK)], MEMWAL) is None
     assert ATTACK not in cold_start([memory(ATTACK)], 1, MEMSEARCH)
 
@@ -123,8 +118,9 @@ def test_only_what_is_shown_of_a_memory_is_examined_and_all_of_it():
     """A long memory costs no more than the budget lets it show."""
     tail = memory("word " * 2000 + ATTACK)
     (line,) = entries(framed([tail], MEMWAL))
-    assert line.endswith("word …")
-    assert entries(cold_start([tail], 1, MEMSEARCH)) == [line.replace("1.", "-", 1)]
+    assert line.endswith("word …`")
+    (line,) = entries(cold_start([tail], 1, MEMSEARCH))
+    assert line.endswith("word …`")
     assert presentable([tail]) == ()
     (shown,) = presentable([tail], chars_max=50)
     assert shown.text == "word " * 10 + "…"
@@ -198,9 +194,9 @@ def test_the_core_plus_profile_shows_id_and_relevance_in_its_own_tag():
     block = framed([memory("Anna likes tea.", id="m<7", distance=0.174)], CORE_PLUS)
     assert block.startswith("<relevant-memories>\n")
     assert block.endswith("\n</relevant-memories>")
-    assert entries(block) == ["1. [id m&lt;7, 83 % relevant] Anna likes tea."]
-    assert entries(framed([memory("x", distance=0.2)], MEMWAL)) == ["1. x"]
-    assert entries(framed([memory("x")], CORE_PLUS)) == ["1. [id m1] x"]
+    assert entries(block) == ["1. [id `m&lt;7`, 83 % relevant] `Anna likes tea.`"]
+    assert entries(framed([memory("x", distance=0.2)], MEMWAL)) == ["1. `x`"]
+    assert entries(framed([memory("x")], CORE_PLUS)) == ["1. [id m1] `x`"]
 
 
 @pytest.mark.parametrize(("distance", "percent"), [(0.0, 100), (0.7, 30), (1.0, 0), (2.0, 0)])
@@ -213,15 +209,15 @@ def test_a_memory_shows_the_day_it_is_about():
     written = datetime(2026, 5, 6, 9, 30, tzinfo=UTC)
     about = datetime(2026, 5, 4, 23, 30, tzinfo=timezone(timedelta(hours=2)))
     both = memory("x", created_at=written, event_time=about)
-    assert entries(framed([both], MEMWAL)) == ["1. [2026-05-04] x"]
-    assert entries(framed([memory("x", created_at=written)], MEMWAL)) == ["1. [2026-05-06] x"]
+    assert entries(framed([both], MEMWAL)) == ["1. [2026-05-04] `x`"]
+    assert entries(framed([memory("x", created_at=written)], MEMWAL)) == ["1. [2026-05-06] `x`"]
 
 
 def test_a_memory_of_another_namespace_says_so():
     found = [memory("mine", namespace="coder"), memory("ours", namespace="te<am")]
-    lines = entries(framed(found, MEMWAL, namespace="coder"))
-    assert lines == ["1. mine", "2. [from te&lt;am] ours"]
-    assert entries(framed(found, MEMWAL)) == ["1. mine", "2. ours"]
+    lines = entries(framed(found, MEMWAL, Reader(namespace="coder")))
+    assert lines == ["1. `mine`", "2. [in `te&lt;am`] `ours`"]
+    assert entries(framed(found, MEMWAL)) == ["1. `mine`", "2. `ours`"]
 
 
 @pytest.mark.parametrize(
@@ -279,33 +275,44 @@ def test_memories_over_the_budget_are_left_out_from_the_end():
     assert MEMWAL.injection_tokens_max == 800
     found = [memory(f"{number} " + "word " * 100) for number in range(20)]
     lines = entries(framed(found, MEMWAL))
-    assert [line.split()[1] for line in lines] == ["0", "1", "2", "3", "4", "5"]
-    assert sum(estimated_tokens(line.partition(" ")[2]) for line in lines) <= 800
+    assert [line.split()[1] for line in lines] == ["`0", "`1", "`2", "`3", "`4"]
     assert len(entries(framed(found, replace(MEMWAL, injection_tokens_max=0)))) == 20
-    assert len(entries(cold_start(found, 20, MEMSEARCH))) == 6
+    assert len(entries(cold_start(found, 20, MEMSEARCH))) == 5
+
+
+def test_both_blocks_of_a_first_turn_share_the_budget():
+    found = [memory(f"{number} " + "word " * 50) for number in range(20)]
+    block = framed(found[:5], MEMSEARCH)
+    beginning = cold_start(found, 20, MEMSEARCH, beside=block)
+    assert 5 <= len(entries(beginning)) < len(entries(cold_start(found, 20, MEMSEARCH)))
+    assert estimated_tokens(f"{beginning}\n\n{block}") <= MEMSEARCH.injection_tokens_max
+    full = framed(found, MEMSEARCH)
+    assert entries(cold_start(found, 20, MEMSEARCH, beside=full)) == []
 
 
 def test_the_first_memory_is_cut_at_a_word_rather_than_left_out():
-    small = replace(MEMWAL, injection_tokens_max=20)
-    (line,) = entries(framed([memory("a word & " * 100), memory("b")], small))
-    assert re.fullmatch(r"1\. (?:a word &amp; )*(?:a |a word )?…", line)
-    assert 15 <= estimated_tokens(line.removeprefix("1. ")) <= 20
-    assert entries(framed([memory("short"), memory("word " * 100)], small)) == ["1. short"]
+    small = replace(MEMWAL, injection_tokens_max=100)
+    block = framed([memory("a word & " * 100), memory("b")], small)
+    (line,) = entries(block)
+    assert re.fullmatch(r"1\. `(?:a word &amp; )*(?:a |a word )?…`", line)
+    assert 95 <= estimated_tokens(block) <= 100
+    assert entries(framed([memory("short"), memory("word " * 100)], small)) == ["1. `short`"]
 
 
 def test_a_first_memory_without_blanks_is_cut_anywhere_but_never_to_nothing():
-    tiny = replace(MEMWAL, injection_tokens_max=1)
-    assert entries(framed([memory("日" * 1000)], tiny)) == ["1. 日 …"]
-    (line,) = entries(framed([memory("日" * 1000)], replace(MEMWAL, injection_tokens_max=50)))
-    assert 40 <= estimated_tokens(line.removeprefix("1. ")) <= 50
+    small = replace(MEMWAL, injection_tokens_max=100)
+    named = memory("日" * 1000, namespace="日" * 128, writer="k", writer_label="日" * 128)
+    reader = Reader(key="own", namespace="own")
+    assert entries(framed([named], small, reader))[0].endswith("`日 …`")
+    block = framed([memory("日" * 1000)], small)
+    assert 95 <= estimated_tokens(block) <= 100
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.integers(20, 300))
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.integers(100, 400))
 def test_the_budget_holds_for_any_memories(texts, tokens_max):
     bounded = replace(MEMWAL, injection_tokens_max=tokens_max)
     block = framed([memory(text) for text in texts], bounded)
-    lines = entries(block) if block else []
-    assert sum(estimated_tokens(line.partition(" ")[2]) for line in lines) <= tokens_max
+    assert estimated_tokens(block or "") <= tokens_max
 
 
 @pytest.mark.parametrize(
@@ -320,7 +327,7 @@ def test_a_session_may_begin_with_the_newest_memories():
     """capability 2.1: a new session begins with the newest memories, one bullet each."""
     found = [memory(f"Fact {number}.") for number in range(40)]
     block = cold_start(found, 100, MEMSEARCH)
-    assert entries(block) == [f"- Fact {number}." for number in range(30)]
+    assert entries(block) == [f"- `Fact {number}.`" for number in range(30)]
     assert "100 memories are stored" in block
     assert len(entries(cold_start(found, 100, replace(MEMSEARCH, cold_start_memories=5)))) == 5
 

@@ -52,8 +52,8 @@ class TestTranscript:
                     "memory_transcript", {**arguments, "lines": 2}, MAIN
                 )
                 assert answer.text.splitlines()[1:] == [
-                    "user: What about &lt;b&gt;tea&lt;/b&gt;? And coffee?",
-                    "assistant: Tea it is.",
+                    "user: `What about &lt;b&gt;tea&lt;/b&gt;? And coffee?`",
+                    "assistant: `Tea it is.`",
                 ]
 
     @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestTranscript:
             answer = await gateway.call_tool(
                 "memory_transcript", {"session_id": self.SESSION}, MAIN
             )
-        assert answer.text.splitlines()[1:] == ["user: before", "assistant: after"]
+        assert answer.text.splitlines()[1:] == ["user: `before`", "assistant: `after`"]
 
     async def test_a_huge_file_is_read_from_its_end(
         self, one_owner: Settings, tmp_path: Path

@@ -272,4 +272,4 @@ async def test_foreign_is_absent(
         for read in (path, f"{path}/history", f"{path}?revision=1"):
             assert (await other.get(read)).status_code == (200 if code == 403 else 404)
     shown = await get(client_of(app, signer_of(keys["reader"])), f"/v1/memories/{memory}")
-    assert "writer_label" not in shown
+    assert shown["writer_label"] == "managed"

@@ -53,6 +53,7 @@ from memrelay.gateway.skipped import SkippedRuns
 from memrelay.gateway.spool import Spool
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import Tools
+from memrelay.models import Memory
 
 log = logging.getLogger("memrelay.gateway")
 
@@ -180,8 +181,8 @@ class Gateway:
             async with asyncio.timeout(settings.recall_deadline_s):
                 if await seat.taken():
                     return Injection()
-                beginning, found = await asyncio.gather(
-                    self._beginning(seat, opens is not None), self._found(seat, query, goal)
+                first, found = await asyncio.gather(
+                    self._first(seat, opens is not None), self._found(seat, query, goal)
                 )
         except Exception as error:
             self._outages.failed(*place, error, began_s=began_s)
@@ -190,7 +191,8 @@ class Gateway:
         if opens is not None:
             self._sessions.begin(opens)
         self._captures.wake(seat.client)
-        block = framed(found.memories, settings, namespace=seat.namespace)
+        block = framed(found.memories, settings, seat.reader)
+        beginning = first and cold_start(*first, settings, seat.reader, beside=block)
         parts = [part for part in (beginning, block) if part]
         outcome: Outcome = "found" if block else "none"
         # Not of turns without memories alone: without an embedder all are searched by words only,
@@ -213,8 +215,8 @@ class Gateway:
             tokens_max=settings.recall_tokens_max or None,
         )
 
-    async def _beginning(self, seat: Seat, opening: bool) -> str | None:
-        """Return what the first turn of a session is given on top."""
+    async def _first(self, seat: Seat, opening: bool) -> tuple[list[Memory], int] | None:
+        """Return what the first turn of a session is given on top, and how many there are."""
         if not opening:
             return None
         limit = self._settings.cold_start_memories
@@ -224,7 +226,7 @@ class Gateway:
             seat.client.stats(namespace=seat.namespace),
         )
         first = {memory.id: memory for memory in (*pinned.memories, *newest.memories)}
-        return cold_start(list(first.values()), size.memory_count, self._settings)
+        return list(first.values()), size.memory_count
 
     async def session_start(self, event: object, ctx: object) -> None:
         """Note that a session begins, so that its first turn gets the cold-start context."""

@@ -30,7 +30,7 @@ from memrelay.config import (
 )
 from memrelay.errors import ConfigError, Invalid, NotAllowed, NotGranted
 from memrelay.gateway.events import Context
-from memrelay.gateway.framing import presentable
+from memrelay.gateway.framing import Reader, presentable
 from memrelay.gateway.guards import agent_of, namespace_of
 from memrelay.gateway.profiles import Known, LiveProfile, Source, Version, close_all, version_of
 from memrelay.models import Memory
@@ -65,6 +65,11 @@ class Seat:
     def key(self) -> str:
         """The agent's public key, shortened for people."""
         return self.client.settings.masked_key
+
+    @property
+    def reader(self) -> Reader:
+        """The agent as the reader of memories."""
+        return Reader(key=self.client.settings.public_key, namespace=self.namespace)
 
     @property
     def borrows(self) -> bool:

@@ -21,6 +21,7 @@ from memrelay.errors import ConfigError
 MEMWAL_TAG = "memwal-memories"
 CORE_PLUS_TAG = "relevant-memories"
 COLD_START_TAG = "memrelay-recent-memories"
+INJECTION_TOKENS_MIN = 100  # what stands around memories takes half of it
 CAPTURE_SCOPES = ("window", "turn")
 
 
@@ -44,7 +45,7 @@ class GatewaySettings:
     recall_deadline_s: float = 1.0  # a turn waits no longer; there is no second attempt
     outage_pause_s: float = 10.0  # after a failure, turns do not wait at all for this long
     recall_shared: bool = True  # also search the shared namespaces that the agent's key holds
-    injection_tokens_max: int = 800  # of injected memories, estimated; 0: no bound
+    injection_tokens_max: int = 800  # of all that is put into a turn, estimated; 0: no bound
     memory_tag: str = MEMWAL_TAG  # what recalled memories are wrapped in
     memory_details: bool = False  # show each memory's id and relevance
     cold_start: bool = False  # a session's first turn gets the newest memories
@@ -78,6 +79,10 @@ class GatewaySettings:
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} is from {low} to {high}.")
+        if 0 < self.injection_tokens_max < INJECTION_TOKENS_MIN:
+            raise ConfigError(
+                f"injection_tokens_max is at least {INJECTION_TOKENS_MIN}, or 0 for no bound."
+            )
         if self.capture_scope not in CAPTURE_SCOPES:
             raise ConfigError("capture_scope is window or turn.")
         if self.memory_tag not in {MEMWAL_TAG, CORE_PLUS_TAG}:

@@ -11,7 +11,7 @@ It does not own how they are described (`schemas.py`) or what they answer (`tool
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -29,8 +29,13 @@ from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
-from memrelay.gateway.framing import NOTHING_FOUND, WORDS_ONLY, escape, presentable
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.framing import (
+    NOTHING_FOUND,
+    WORDS_ONLY,
+    framed,
+    presentable,
+    quoted_lines,
+)
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import (
@@ -47,14 +52,8 @@ from memrelay.gateway.schemas import (
     TRANSCRIPT_LINES_MAX,
     Tool,
 )
-from memrelay.gateway.tool_answers import (
-    UNTRUSTED,
-    ToolAnswer,
-    details_of,
-    explained,
-    line,
-    stored,
-)
+from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.tool_answers import ToolAnswer, details_of, explained, stored
 from memrelay.gateway.transcripts import Transcripts
 from memrelay.models import Forgotten, Memory
 from memrelay.operations.reading import MIN_RELEVANCE
@@ -63,6 +62,7 @@ from memrelay.sealed.keys import normalise_namespace
 DEADLINE_S = 10.0
 QUERY_CHARS_MAX = 4_000
 FOUND_CHARS_MAX, SHOWN_CHARS_MAX = 2_000, 20_000  # of one memory, in a search and by itself
+_SHOWN = GatewaySettings(memory_details=True, injection_tokens_max=0)  # bounded by these
 
 _TOO_LONG = "request.deadline"
 _NO_MEMORY = "This agent has no memory."
@@ -148,21 +148,22 @@ class Tools:
         )
         details = {
             "count": len(found.memories),
-            "memories": [details_of(memory) for memory in found.memories],
+            "memories": [details_of(memory, seat.reader) for memory in found.memories],
             "degraded": found.degraded,
         }
-        lines = [f"{n}. {line(memory)}" for n, memory in enumerate(found.memories, 1)]
-        shown = [UNTRUSTED, *lines] if lines else [NOTHING_FOUND]
+        text = _shown(found.memories, seat) or NOTHING_FOUND
         if found.degraded:
-            shown.append(WORDS_ONLY)
-        return ToolAnswer(text="\n".join(shown), details=details)
+            text = f"{text}\n{WORDS_ONLY}"
+        return ToolAnswer(text=text, details=details)
 
     async def _get(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         shown = presentable([await _own(seat, _id(arguments))], chars_max=SHOWN_CHARS_MAX)
         if not shown:
             return ToolAnswer.failed("This memory is not shown: it looks like an instruction.")
         [memory] = shown
-        return ToolAnswer(text=f"{UNTRUSTED}\n{line(memory)}", details=details_of(memory))
+        return ToolAnswer(
+            text=_shown([memory], seat) or "", details=details_of(memory, seat.reader)
+        )
 
     async def _store(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         given = as_text(arguments.get("text"))
@@ -241,11 +242,14 @@ class Tools:
         said = await asyncio.to_thread(self._transcripts.read, seat.agent, session, lines)
         if said is None:
             return ToolAnswer.failed("There is no readable transcript of that session.")
-        shown = [f"{message.role}: {one_line(message.text)}" for message in said]
         return ToolAnswer(
-            text="\n".join([UNTRUSTED, *map(escape, shown)]),
+            text=quoted_lines((message.role, message.text) for message in said),
             details={"session_id": session, "count": len(said)},
         )
+
+
+def _shown(memories: Sequence[Memory], seat: Seat) -> str | None:
+    return framed(memories, _SHOWN, seat.reader, shows_source=True)
 
 
 async def _namespace(seat: Seat, arguments: Arguments) -> str:

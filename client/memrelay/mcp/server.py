@@ -47,7 +47,7 @@ from memrelay.gateway.tool_answers import explained
 from memrelay.mcp.arguments import MemoryId
 from memrelay.mcp.lines import Lines
 from memrelay.mcp.told import Told, told_one
-from memrelay.mcp.tools import client_of, tools_of
+from memrelay.mcp.tools import client_of, reader_of, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace
@@ -163,7 +163,7 @@ def build(
 def _add_resources(server: MCPServer[None], profile: LiveProfile) -> None:
     async def newest(namespace: str | None) -> str:
         page = await client_of(profile).list(namespace=namespace, limit=_RECENT)
-        return Told.of(page.memories, "There are no memories here yet.").text
+        return Told.of(page.memories, "There are no memories here yet.", reader_of(profile)).text
 
     @server.resource("memory://recent", title="Newest memories")
     async def recent() -> str:
@@ -178,7 +178,7 @@ def _add_resources(server: MCPServer[None], profile: LiveProfile) -> None:
     @server.resource("memory://memory/{memory_id}", title="A memory")
     async def memory(memory_id: MemoryId) -> str:
         """One memory, by its id."""
-        return told_one(await client_of(profile).get(memory_id))[0]
+        return told_one(await client_of(profile).get(memory_id), reader_of(profile))[0]
 
 
 def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
@@ -188,7 +188,7 @@ def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
     ) -> str:
         """Bring what the memory holds on a topic into the conversation."""
         found = await client_of(profile).recall(topic, limit=10)
-        memories = Told.of_search(found).text
+        memories = Told.of_search(found, reader_of(profile)).text
         return (
             f"This is what your long-term memory holds on: {topic}\n\n{memories}\n\n"
             "Take it as background for what follows, and say so where it does not suffice."

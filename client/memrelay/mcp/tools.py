@@ -23,6 +23,7 @@ from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation
 from memrelay.gateway.filters import looks_injected
+from memrelay.gateway.framing import Reader
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.arguments import (
     ID_PATTERN,
@@ -51,9 +52,10 @@ from memrelay.mcp.told import (
     redacted,
     told_one,
 )
-from memrelay.models import Forgotten, Memory, NamespaceInfo, Remembered, Restored
+from memrelay.models import Forgotten, NamespaceInfo, Remembered, Restored
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
+from memrelay.sealed.keys import normalise_namespace
 
 _REVIEWED = 20
 
@@ -67,6 +69,10 @@ class _Tools:
     @property
     def _client(self) -> MemoryClient:
         return client_of(self._profile)
+
+    @property
+    def _reader(self) -> Reader:
+        return reader_of(self._profile)
 
     async def memory_remember(
         self,
@@ -150,7 +156,7 @@ class _Tools:
             min_relevance=relevance_min,
             goal=goal if goal and goal.strip() else None,
         )
-        told = Told.of_search(found)
+        told = Told.of_search(found, self._reader)
         answer = Found(
             results=told.memories,
             total=len(told.memories),
@@ -184,9 +190,7 @@ class _Tools:
             text, namespace=namespace, occurred_at=occurred_at, source="mcp"
         )
         space = namespace or self._client.settings.namespace
-        told = Told.of(
-            [Memory(id=f.id, namespace=space, text=f.text, kind=f.kind) for f in found.facts], ""
-        )
+        told = Told.of_facts(found.facts, space, self._reader)
         note = degradation(found)
         head = (
             f"{counted(found.fact_count, 'fact')} stored ({plain(found.status)}).{redacted(found)}"
@@ -207,7 +211,9 @@ class _Tools:
         self, memory_id: MemoryId, namespace: Space = None
     ) -> Annotated[CallToolResult, Single]:
         """Read one memory by its id: in full, but for what is beyond about 25,000 tokens."""
-        return answered(*told_one(await self._client.get(memory_id, namespace=namespace)))
+        return answered(
+            *told_one(await self._client.get(memory_id, namespace=namespace), self._reader)
+        )
 
     async def memory_list(
         self,
@@ -237,14 +243,14 @@ class _Tools:
             state=state,
             pinned=pinned,
         )
-        return listed(page.memories, page.next_cursor, "There are none.")
+        return listed(page.memories, page.next_cursor, "There are none.", self._reader)
 
     async def memory_history(
         self, memory_id: MemoryId, namespace: Space = None
     ) -> Annotated[CallToolResult, Listed]:
         """Show what a memory says and what it said before, newest first."""
         found = await self._client.history(memory_id, namespace=namespace)
-        return listed(found.revisions, None, "It has no history.")
+        return listed(found.revisions, None, "It has no history.", self._reader)
 
     async def memory_edit(
         self,
@@ -295,7 +301,7 @@ class _Tools:
         """
         page = await self._client.review(namespace=namespace, limit=_REVIEWED, cursor=cursor)
         told = {one.id: one for waiting in page.memories for one in (waiting, *waiting.others)}
-        return listed(list(told.values()), page.next_cursor, "Nothing waits.")
+        return listed(list(told.values()), page.next_cursor, "Nothing waits.", self._reader)
 
     async def memory_decide(
         self,
@@ -384,6 +390,12 @@ def client_of(profile: LiveProfile) -> MemoryClient:
     client = profile.client()
     assert client is not None
     return client
+
+
+def reader_of(profile: LiveProfile) -> Reader:
+    """Return the agent of such a profile as the reader of memories."""
+    settings = client_of(profile).settings
+    return Reader(key=settings.public_key, namespace=normalise_namespace(settings.namespace))
 
 
 def tools_of(profile: LiveProfile) -> list[Tool]:
