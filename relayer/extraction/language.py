@@ -11,9 +11,10 @@ language (`talk.py`).
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
-from relayer.extraction.english_words import CLOSED, HEALTH, Tense, verb_of
+from relayer.extraction.english_words import CLOSED, EVENT, HEALTH, Tense, verb_of
 from relayer.extraction.talk import COMMON, LANGUAGES
 from relayer.words.languages import ENGLISH, FUNCTION_WORDS
 
@@ -86,11 +87,33 @@ def languages_of(sentence: str) -> frozenset[str]:
     for letters, languages in () if sentence.isascii() and english else _LETTERS:
         if letters.search(lower):
             hits.update(languages)
+    if words and (_are_in_english(words) or _is_command(words)):
+        return _ENGLISH
     best = max(hits.values(), default=0)
     if best == 1 and not english:
         is_english = hits.keys() <= _UNTOLD or any(map(_is_english, words))
         return _ENGLISH if is_english else _WEAKLY_TOLD
     return frozenset(name for name, count in hits.items() if count == best > english) or _ENGLISH
+
+
+def _is_in_english(word: str) -> bool:
+    """Tell whether English has a word, whichever other language has it, too."""
+    is_known = word in CLOSED or verb_of(word).tense is not None
+    return is_known or ENGLISH in _LANGUAGES_OF.get(word, ())
+
+
+def _are_in_english(words: Sequence[str]) -> bool:
+    """Tell whether English has all words: those of "go on" are Polish, too."""
+    return all(map(_is_in_english, words))
+
+
+def _is_command(words: Sequence[str]) -> bool:
+    """Tell whether a verb of English begins, and no word tells of another language alone.
+
+    "go" is Polish as well, but nothing else in "go faster" is; "Die" begins German sentences.
+    """
+    begins = words[0] not in EVENT and verb_of(words[0]).tense is Tense.BASE
+    return begins and all(_is_in_english(word) for word in words if word in _LANGUAGES_OF)
 
 
 def _is_english(word: str) -> bool:

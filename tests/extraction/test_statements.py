@@ -49,6 +49,8 @@ STATED = [
     "was raised on a barge in Rotterdam",
     "I got engaged in Tromsø",
     "we got divorced after nine years",
+    "My parents go to Ghana every year.",
+    "Go is what I write most.",
 ]
 TALK = [
     "hello again",
@@ -78,6 +80,15 @@ TALK = [
     "You've made my day.",
     "I like it.",
     "Which one sounds nicer",
+    # Words of other languages as well, one by one.
+    "go on",
+    "on we go",
+    "come in",
+    "go ahead",
+    "go deeper",
+    "go to line ten",
+    "Come over here.",
+    "over and out",
     "I think it's fine.",
     "Just a moment.",
     "Let's call it a night.",
