@@ -53,6 +53,9 @@ CHANGED = {
         "require_user_message": True,
     },
     "memsearch": {
+        "prompt_chars_min": 10,
+        "message_chars_min": 11,
+        "capture_chars_min": 30,
         "cold_start": True,
         "capture_scope": "turn",
         "capture_noise": False,

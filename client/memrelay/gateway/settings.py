@@ -142,6 +142,7 @@ def _typed(name: str, value: object, wanted: type) -> Any:
 
 
 _DEFAULTS = GatewaySettings()
+_WITH_LENGTHS = GatewaySettings(prompt_chars_min=10, message_chars_min=11, capture_chars_min=30)
 PROFILES = {
     "memwal": _DEFAULTS,
     "core-plus": GatewaySettings(
@@ -154,17 +155,14 @@ PROFILES = {
         capture_code=False,
         require_user_message=True,
     ),
-    "memsearch": GatewaySettings(
+    "memsearch": replace(
+        _WITH_LENGTHS,
         cold_start=True,
         capture_scope="turn",
         capture_noise=False,
         debounce_s=5.0,
     ),
-    "memwal-strict": GatewaySettings(
-        prompt_chars_min=10,
-        message_chars_min=11,
-        capture_chars_min=30,
-    ),
+    "memwal-strict": _WITH_LENGTHS,
 }
 
 
