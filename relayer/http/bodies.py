@@ -34,6 +34,7 @@ Weight = Annotated[float, Meta(ge=0, le=100)]
 # `$` alone would also match before a line break at the end.
 HexKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]
 DEFAULT_NAMESPACE = "default"
+MEMWAL_PREFIX: Final = "/api/"  # of the paths of MemWal's routes
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]+)`$")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 _Form = TypeVar("_Form")
@@ -141,6 +142,18 @@ def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
     if not text.strip():
         raise BadRequest(f"{name} is empty.")
     return text
+
+
+def checked_memwal_text(text: str, bytes_max: int, name: str = "text") -> str:
+    """Return the text, within its limit: MemWal's clients look for its own relayer's answer.
+
+    Raises:
+        BadRequest: blank, or over the limit.
+    """
+    try:
+        return checked_text(text, bytes_max, name)
+    except TooLarge:
+        raise BadRequest(f"{name} exceeds maximum length of {bytes_max} bytes.") from None
 
 
 def check_moments(**moments: datetime | None) -> None:

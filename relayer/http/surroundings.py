@@ -70,19 +70,19 @@ class JsonRequest(Request[Any, Any, Any]):
 
         Raises:
             HTTPException: 413, it is longer than its route takes, or says so.
-            BadRequest: `request.unfinished`, it ends too early.
+            BadRequest: the same of a route of MemWal's; `request.unfinished`, it ends too early.
         """
         if self._body is Empty:
             bytes_max = self.route_handler.resolve_request_max_body_size() or 0  # all have one
             announced = header(self.scope, b"content-length") or ""
             if announced.isdecimal() and int(announced) > bytes_max:
-                raise HTTPException(status_code=413)
+                raise self._too_long(bytes_max)
             self._body = await self._read(bytes_max)
         return self._body
 
-    async def _read(self, left: int) -> bytes:
+    async def _read(self, bytes_max: int) -> bytes:
         parts: list[bytes] = []
-        more = True
+        left, more = bytes_max, True
         while more:
             message = await self.receive()
             if message["type"] != "http.request":
@@ -91,8 +91,13 @@ class JsonRequest(Request[Any, Any, Any]):
             parts.append(message.get("body", b""))
             left, more = left - len(parts[-1]), message.get("more_body", False)
             if left < 0:
-                raise HTTPException(status_code=413)
+                raise self._too_long(bytes_max)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_long(self, bytes_max: int) -> Exception:
+        if self.scope["path"].startswith(bodies.MEMWAL_PREFIX):
+            return BadRequest(f"The body exceeds maximum length of {bytes_max} bytes.")
+        return HTTPException(status_code=413)
 
     async def json(self) -> Any:
         """The body in the form that the route takes.

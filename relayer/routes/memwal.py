@@ -116,7 +116,7 @@ async def remember(
 ) -> Answer:
     """Remember one text."""
     draft = Draft(
-        text=bodies.checked_text(data.text, Limits.text_bytes_max),
+        text=bodies.checked_memwal_text(data.text, Limits.text_bytes_max),
         namespace=bodies.namespace_of(data.namespace),
         idempotency_key=data.idempotency_key,
     )
@@ -154,7 +154,7 @@ async def remember_bulk(
     """Remember up to 20 texts."""
     drafts = [
         Draft(
-            text=bodies.checked_text(item.text, Limits.bulk_text_bytes_max),
+            text=bodies.checked_memwal_text(item.text, Limits.bulk_text_bytes_max),
             namespace=bodies.namespace_of(item.namespace),
         )
         for item in data.items
@@ -219,7 +219,7 @@ def _query(
     text: str, name: str, namespace: str, limit: int, weights: bodies.ScoringWeights | None
 ) -> Query:
     return Query(
-        text=bodies.checked_text(text, Limits.query_bytes_max, name),
+        text=bodies.checked_memwal_text(text, Limits.query_bytes_max, name),
         namespaces=[bodies.namespace_of(namespace)],
         limit=limit,
         weights=bodies.weights_of(weights),
@@ -246,7 +246,7 @@ async def analyze(
     """Remember what is worth keeping of a conversation."""
     bodies.check_moments(occurred_at=data.occurred_at)
     conversation = Conversation(
-        text=bodies.checked_text(data.text, Limits.analyze_bytes_max),
+        text=bodies.checked_memwal_text(data.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(data.namespace),
         occurred_at=data.occurred_at,
     )

@@ -22,6 +22,18 @@ from relayer.settings import Limits
 from relayer.words import INDEX_VERSION
 
 API_VERSION: Final = "1.0.0"
+FEATURE_FLAGS: Final = {
+    # Those of MemWal's own relayer, by its names: all of it holds here as well.
+    "auth.accountBoundNonce": True,
+    "auth.sealSessionHeader": True,
+    "config.publicDeploymentMetadata": True,
+    "remember.asyncJobs": True,
+    "remember.bulk": True,
+    "runtime.versionEndpoint": True,
+    # Ours.
+    "hybridSearch": True,
+    "sealedAccounts": True,
+}
 
 
 def version_contract() -> Answer:
@@ -30,7 +42,7 @@ def version_contract() -> Answer:
         "relayerVersion": __version__,
         "apiVersion": API_VERSION,
         "minSupportedSdk": {"typescript": "0.0.2", "python": "0.1.0", "mcp": "0.0.1"},
-        "featureFlags": {"hybridSearch": True, "sealedAccounts": True},
+        "featureFlags": FEATURE_FLAGS,
         "deprecations": [],
         "build": {"name": "memrelay", "version": __version__},
     }

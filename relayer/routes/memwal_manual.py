@@ -13,7 +13,7 @@ from litestar.params import JSONBody, SkipValidation
 from msgspec import Meta
 
 from relayer.embedding.embedders import Embedder
-from relayer.errors import BadRequest, NotOffered, TooLarge
+from relayer.errors import BadRequest, NotOffered
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.manual import Manual
@@ -55,7 +55,7 @@ async def embed(
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
 ) -> Answer:
     """The vector of a text without its secrets, as the embedder gives it."""
-    text = bodies.checked_text(data.text, Limits.bulk_text_bytes_max)
+    text = bodies.checked_memwal_text(data.text, Limits.bulk_text_bytes_max)
     if embedder is None:
         raise NotOffered("This relayer has no embedder.", code="embedder.not_configured")
     text, _ = await without_secrets(access, text)
@@ -80,7 +80,9 @@ async def remember_manual(
     except ValueError:
         raise BadRequest("encrypted_data is not base64.") from None
     if len(ciphertext) > Limits.manual_bytes_max:
-        raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
+        raise BadRequest(
+            f"encrypted_data exceeds maximum length of {Limits.manual_bytes_max} bytes."
+        )
     namespace = bodies.namespace_of(data.namespace)
     vector = np.array(data.vector, float)
     memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, vector)

@@ -110,6 +110,17 @@ def plain_desk(
 # Each call
 
 
+async def test_the_flags_of_memwals_own_relayer_are_named(desk: Desk) -> None:
+    """Its tests look for `runtime.versionEndpoint`; all six hold here."""
+    async with httpx.AsyncClient(base_url=desk.relayer.url) as raw:
+        flags = (await raw.get("/version")).json()["featureFlags"]
+    theirs = {
+        "auth.accountBoundNonce", "auth.sealSessionHeader", "config.publicDeploymentMetadata",
+        "remember.asyncJobs", "remember.bulk", "runtime.versionEndpoint",
+    }  # fmt: skip
+    assert {name for name, holds in flags.items() if holds is True} >= theirs
+
+
 async def test_health_and_the_version_contract(desk: Desk) -> None:
     async with desk.client() as client:
         health = await client.health()
@@ -516,7 +527,7 @@ async def test_a_client_that_stores_blobs_itself_is_told_why_not(desk: Desk) -> 
     ("changes", "status"),
     [
         ({"encrypted_data": "not base64!"}, 400),
-        ({"encrypted_data": "A" * 1_500_000}, 413),
+        ({"encrypted_data": "A" * 1_500_000}, 400),
         ({"vector": []}, 400),
         ({"vector": [0.0, 0.0]}, 400),
         ({"vector": [1.0] * 4_001}, 400),

@@ -154,16 +154,40 @@ async def test_memwals_routes_refuse_what_is_not_json_too(desk: Desk, body: byte
         ("/v1/recall", {"query": "a" * Limits.body_bytes_max}),
         ("/v1/recall", {"query": "a", "goal": "é" * (Limits.goal_bytes_max // 2 + 1)}),
         ("/v1/ask", {"question": "a" * (Limits.query_bytes_max + 1)}),
-        ("/api/remember", {"text": "a" * (Limits.text_bytes_max + 1)}),
-        ("/api/analyze", {"text": "a" * (Limits.analyze_bytes_max + 1)}),
-        ("/api/recall", {"query": "a" * (Limits.query_bytes_max + 1)}),
-        ("/api/remember", {"text": "a" * Limits.body_bytes_max}),
     ],
     ids=str,
 )
 async def test_what_is_too_large_answers_413(desk: Desk, path: str, body: Answer) -> None:
     answer = await desk.client.post(path, json=body | (desk.named if path in CHANGES else {}))
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
+    assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/remember", {"text": "a" * (Limits.text_bytes_max + 1)}),
+        ("/api/remember", {"text": "é" * (Limits.text_bytes_max // 2 + 1)}),
+        ("/api/remember", {"text": "a" * Limits.body_bytes_max}),
+        ("/api/remember/bulk", {"items": [{"text": "a" * (Limits.bulk_text_bytes_max + 1)}]}),
+        ("/api/analyze", {"text": "a" * (Limits.analyze_bytes_max + 1)}),
+        ("/api/recall", {"query": "a" * (Limits.query_bytes_max + 1)}),
+        ("/api/ask", {"question": "a" * (Limits.query_bytes_max + 1)}),
+        ("/api/embed", {"text": "a" * (Limits.bulk_text_bytes_max + 1)}),
+        (
+            "/api/remember/manual",
+            {"vector": [1.0], "encrypted_data": "A" * (Limits.manual_bytes_max // 3 * 4 + 4)},
+        ),
+    ],
+    ids=str,
+)
+async def test_what_is_too_long_answers_memwals_clients_as_its_own_relayer_does(
+    desk: Desk, path: str, body: Answer
+) -> None:
+    """Its tests look for the status and these words."""
+    answer = await desk.client.post(path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "request.invalid")
+    assert "exceeds maximum length of" in answer.json()["error"]
     assert_error_shape(answer)
 
 
