@@ -312,6 +312,7 @@ def _manual(parts: _Parts, resident: ResidentIndex) -> Manual:
         namespaces=parts.storage.namespaces,
         writer=parts.writer,
         resident=resident,
+        embedder=parts.embedder,
         clock=parts.clock,
     )
 

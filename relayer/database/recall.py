@@ -176,15 +176,18 @@ LEFT JOIN blobs b ON b.account_id = $1 AND b.blob_id = m.blob_id
 WHERE m.account_id = $1 AND m.seq = ANY ($2)
 """
 
-# Nearest manual uploads: foreign ciphertext has no words, only the vector its client sent.
+# Nearest to a vector that a client made: of uploads by theirs, of sealed memories by the nearest of
+# their passages.
 _SEARCH_MANUAL: Final = f"""
-SELECT m.memory_id, m.blob_id, v.embedding <=> q.embedding AS distance
+SELECT m.blob_id, min(v.embedding <=> q.embedding) AS distance,
+       extract(epoch FROM {MOMENT})::float8 AS moment, m.importance
 FROM unnest($3::int[], $4::text[], $5::halfvec[]) AS q (epoch, model, embedding)
 JOIN vectors v ON v.account_id = $1 AND v.namespace_id = $2 AND v.epoch = q.epoch
               AND v.model = q.model
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
-WHERE m.format = 'opaque' AND {unexpired("$6")}
+WHERE {unexpired("$6")}
   AND {IN_STATE[ACTIVE]}
+GROUP BY m.seq, m.blob_id, moment, m.importance
 ORDER BY distance, m.seq DESC LIMIT $7
 """
 
@@ -239,6 +242,23 @@ class Search:
     def candidates(self) -> int:
         """How many of each leg are looked at."""
         return max(self.limit, CANDIDATES_MIN)
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Memories nearest to a vector, nearest first, as arrays over `n` of them.
+
+    Attributes:
+        blob_ids: (n,) hashes.
+        distances: (n,) cosine distance of the nearest passage.
+        moments: (n,) when it happened, seconds since 1970.
+        importances: (n,) places in `record.IMPORTANCES`.
+    """
+
+    blob_ids: Sequence[bytes]
+    distances: npt.NDArray[np.float64]
+    moments: npt.NDArray[np.float64]
+    importances: npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -335,9 +355,12 @@ async def search_manual(
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
-) -> list[Row]:
-    """The nearest manual uploads of a namespace, nearest first; a vector per epoch and model."""
-    return await database.fetch(
+) -> Nearest:
+    """Return the nearest memories of a namespace, of equals the newest first.
+
+    `embeddings` has a vector for each epoch and model that is looked among.
+    """
+    rows = await database.fetch(
         _SEARCH_MANUAL,
         account,
         namespace_id,
@@ -346,6 +369,12 @@ async def search_manual(
         [halfvec(vector) for vector in embeddings.values()],
         now,
         limit,
+    )
+    return Nearest(
+        [r["blob_id"] for r in rows],
+        np.array([r["distance"] for r in rows], np.float64),
+        np.array([r["moment"] for r in rows], np.float64),
+        np.array([IMPORTANCES.index(r["importance"]) for r in rows], np.int8),
     )
 
 

@@ -1,12 +1,15 @@
 """MemWal's manual mode: a client's own ciphertext under its own vector.
 
 Not here: its routes (`memwal_manual.py`). Foreign bytes are stored as they came, never opened,
-never taken for an envelope; they have no words, so only their vectors are searched.
+never taken for an envelope; they have no words, so only their vectors are searched. A vector of
+the relayer's own model (`/api/embed`) also finds what was remembered, as with MemWal's relayer.
 
 - An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
   these, or a sealed blob of the account, are refused.
 - Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
   An account's custody may change, so each vector says which it is, and a query looks for both.
+- What was remembered is looked at on managed accounts only: a vector that its client has turned is
+  as near to all of it.
 - Only the direction of a vector counts.
 """
 
@@ -24,20 +27,24 @@ from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
+from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
 from relayer.memories.offload import TURNING, offload
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
+from relayer.query.rank import Weights, weighed
 from relayer.record import new_id
-from relayer.resident.evidence import nearest_uploads
+from relayer.resident.evidence import nearest_memories
 from relayer.resident.index import ResidentIndex
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
+from relayer.tenants.access import Access
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
+ONLY_NEARNESS: Final = Weights()
 _SQUARES_FIT: Final = (1e-100, 1e100)  # lengths whose squares are in the range of a float
 
 
@@ -51,11 +58,13 @@ class Manual:
         namespaces: Namespaces,
         writer: Writer,
         resident: ResidentIndex,
+        embedder: Embedder | None,
         clock: Clock,
     ) -> None:
         self._database = database
         self._namespaces = namespaces
         self._resident = resident
+        self._embedder = embedder
         self._writer = writer
         self._clock = clock
 
@@ -100,8 +109,9 @@ class Manual:
         namespace: Namespace,
         vector: npt.NDArray[np.float64],
         limit: int,
+        weights: Weights = ONLY_NEARNESS,
     ) -> list[tuple[str, float]]:
-        """(blob id, cosine distance) of the nearest uploads, nearest first.
+        """Return (blob id, cosine distance) of what is nearest, in the order of the weights.
 
         Raises:
             NotAllowed: not a reader of the namespace, or its key is missing.
@@ -113,33 +123,46 @@ class Manual:
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
+        forms = self._forms(caller.access, len(unit))
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             # Turning is a good part of such a request: only where there are vectors to compare.
-            asked = await _asked(keys, unit, held[0].passages)
-            found = await nearest_uploads(held[0], asked, self._clock(), limit)
-            return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
-        hits = await search.search_manual(
-            self._database,
-            account=caller.access.account,
-            namespace_id=entry.namespace_id,
-            embeddings=await _asked(keys, unit),
-            now=self._clock(),
-            limit=limit,
-        )
-        return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
+            asked = await _asked(keys, unit, forms, held[0].passages)
+            found = await nearest_memories(held[0], asked, self._clock(), limit)
+        else:
+            found = await search.search_manual(
+                self._database,
+                account=caller.access.account,
+                namespace_id=entry.namespace_id,
+                embeddings=await _asked(keys, unit, forms),
+                now=self._clock(),
+                limit=limit,
+            )
+        return _ordered(found, weights, self._clock())
+
+    def _forms(self, access: Access, dim: int) -> dict[str, str]:
+        """Model → how vectors of it are turned, of all that one of so many numbers may be near."""
+        forms = {upload_model(form, dim): form for form in (TURNED, SENT)}
+        if (own := self._embedder) is not None and own.dim == dim and access.custody == "managed":
+            forms[own.model_id] = own.model_id
+        return forms
+
+
+def _ordered(found: search.Nearest, weights: Weights, now: datetime) -> list[tuple[str, float]]:
+    """(blob id, distance), best first; of equals the nearest."""
+    scores, _, _ = weighed(1.0 - found.distances, found.moments, found.importances, weights, now)
+    names = [to_base64url(blob_hash) for blob_hash in found.blob_ids]
+    order = np.argsort(-scores, kind="stable")
+    return [(names[n], float(found.distances[n])) for n in order]
 
 
 async def _asked(
     keys: Sequence[NamespaceKey],
     unit: npt.NDArray[np.float32],
+    forms: Mapping[str, str],
     there: Container[tuple[int, str]] | None = None,
 ) -> dict[tuple[int, str], npt.NDArray[np.float16]]:
     """(epoch, model) → the query as vectors of it are, for all of them or those that are there."""
-    places = {
-        (key.epoch, upload_model(form, len(unit))): (key, form)
-        for key in keys
-        for form in (TURNED, SENT)
-    }
+    places = {(key.epoch, model): (key, form) for key in keys for model, form in forms.items()}
     wanted = {place: how for place, how in places.items() if there is None or place in there}
     return await offload(TURNING * len(wanted) * len(unit), _all_shown, wanted, unit)
 
@@ -151,8 +174,8 @@ def _all_shown(
 
 
 def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
-    """The vector, of length 1, as the database sees it."""
-    if form == TURNED:
+    """The vector, of length 1, as the database sees it: as it is, or turned for a model."""
+    if form != SENT:
         unit = derive_vector_turn(key, form, len(unit)).apply(unit[None])[0]
     return unit.astype(np.float16)
 

@@ -23,10 +23,12 @@ from relayer.database.recall import (
     NEIGHBOUR_TIME,
     Evidence,
     Filters,
+    Nearest,
     Scope,
     Search,
 )
 from relayer.resident.namespace import KINDS, Memories, Resident, joined, short
+from relayer.resident.passages import Passages
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -128,15 +130,14 @@ async def gather_aside(residents: Sequence[Resident], search: Search) -> Evidenc
     return gather(residents, search)
 
 
-async def nearest_uploads(
+async def nearest_memories(
     resident: Resident,
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
-) -> list[tuple[bytes, float]]:
-    """(blob id, cosine distance) of the nearest manual uploads, nearest first; a vector for each
-    epoch and model."""
-    work = partial(_uploads, resident, embeddings, now, limit)
+) -> Nearest:
+    """As `database.recall.search_manual`, of this namespace."""
+    work = partial(_nearest, resident, embeddings, now, limit)
     is_much = len(resident.memories) + _compared(resident, embeddings) > AT_ONCE_MAX
     return await asyncio.to_thread(work) if is_much else work()
 
@@ -167,23 +168,39 @@ def _compared(resident: Resident, places: Iterable[tuple[int, str]]) -> int:
     return sum(passages.size_bytes for passages in found if passages is not None) // VECTOR_BYTES
 
 
-def _uploads(
+def _nearest(
     resident: Resident,
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
-) -> list[tuple[bytes, float]]:
+) -> Nearest:
     memories = resident.memories
-    wanted = ~memories.sealed & memories.current & (memories.expires > now.timestamp())
-    found: list[tuple[float, int, bytes]] = []
+    distances = np.full(len(memories), np.inf)
     for place, embedding in embeddings.items():
         if (passages := resident.passages.get(place)) is not None:
-            farness, seqs = -passages.cosines(_unit(embedding)), memories.seq[passages.at]
-            best = _first(farness, wanted[passages.at], seqs, limit)
-            names = memories.blob_id[passages.at[best]]
-            its = (farness[best].clip(-1.0, 1.0), -seqs[best], names)
-            found += zip(*(column.tolist() for column in its), strict=True)
-    return [(name, 1.0 + farness) for farness, _, name in sorted(found)[:limit]]
+            _lower(distances, passages, passages.at, _distances(passages, embedding))
+    wanted = memories.current & (memories.expires > now.timestamp()) & np.isfinite(distances)
+    best = _first(distances, wanted, memories.seq, limit)
+    return Nearest(
+        memories.blob_id[best].tolist(),
+        distances[best],
+        memories.moment[best],
+        memories.importance[best],
+    )
+
+
+def _distances(passages: Passages, embedding: npt.NDArray[np.float16]) -> Floats:
+    """(v,) cosine distance of each."""
+    distances: Floats = 1.0 - passages.cosines(_unit(embedding)).astype(np.float64).clip(-1, 1)
+    return distances
+
+
+def _lower(nearest: Floats, passages: Passages, at: Ints, distances: Floats) -> None:
+    """Let the memories at these positions be as near as these passages of theirs."""
+    if passages.single:
+        nearest[at] = np.minimum(nearest[at], distances)
+    else:
+        np.minimum.at(nearest, at, distances)
 
 
 def _placed(residents: Sequence[Resident], scopes: Sequence[Scope]) -> list[_Place]:
@@ -245,12 +262,8 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
                 its = place.resident.passages.get((scope.epoch, model))
                 if its is None:
                     continue
-                distances = 1.0 - its.cosines(_unit(vector)).astype(np.float64).clip(-1, 1)
-                at = its.at + place.begins
-                if its.single:
-                    nearest[at] = np.minimum(nearest[at], distances)
-                else:
-                    np.minimum.at(nearest, at, distances)
+                distances, at = _distances(its, vector), its.at + place.begins
+                _lower(nearest, its, at, distances)
                 total += np.bincount(at, distances, count)
                 passages += np.bincount(at, minlength=count)
     with np.errstate(invalid="ignore"):

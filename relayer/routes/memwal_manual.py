@@ -20,7 +20,7 @@ from relayer.memories.manual import Manual
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import without_secrets
 from relayer.routes.arguments import Answer
-from relayer.routes.memwal import Tolerant
+from relayer.routes.memwal import ScoringWeights, Tolerant
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -46,6 +46,7 @@ class ManualRecallBody(Tolerant):
 
     vector: Vector
     limit: bodies.RecallLimit = 10
+    scoring_weights: ScoringWeights | None = None
 
 
 @post("/api/embed", status_code=200, opt={WEIGHT: 3})
@@ -79,6 +80,8 @@ async def remember_manual(
         ciphertext = base64.b64decode(data.encrypted_data, validate=True)
     except ValueError:
         raise BadRequest("encrypted_data is not base64.") from None
+    if not ciphertext:
+        raise BadRequest("encrypted_data is empty.")
     if len(ciphertext) > Limits.manual_bytes_max:
         raise BadRequest(
             f"encrypted_data exceeds maximum length of {Limits.manual_bytes_max} bytes."
@@ -100,9 +103,11 @@ async def recall_manual(
     caller: NamedDependency[Caller],
     manual: NamedDependency[Manual],
 ) -> Answer:
-    """The nearest of a client's own ciphertexts."""
+    """Find what is nearest to a client's own vector."""
     namespace = bodies.namespace_of(data.namespace)
-    hits = await manual.recall(caller, namespace, np.array(data.vector, float), data.limit)
+    weights = bodies.weights_of(data.scoring_weights)
+    vector = np.array(data.vector, float)
+    hits = await manual.recall(caller, namespace, vector, data.limit, weights)
     return {
         "results": [{"blob_id": name, "distance": distance} for name, distance in hits],
         "total": len(hits),

@@ -2,14 +2,18 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from relayer.errors import BadRequest, NotAllowed
+from relayer.journal.states import Change
 from relayer.query.query import Query
+from relayer.query.rank import Weights
 from relayer.sealed import envelope
 from relayer.sealed.grants import issue_revocation
+from tests.conftest import BenchMaker
 from tests.granting import entrust
 from tests.rotator import Rotator, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
@@ -75,6 +79,47 @@ async def test_either_kind_follows_a_rotation(bench: Bench) -> None:
     assert await uploads.owner.reseal()
     assert {r["epoch"] for r in await bench.sql("SELECT epoch FROM vectors")} == {2}
     await uploads.are_found()
+
+
+@pytest.mark.parametrize("custody", ["managed", "sealed"])
+async def test_a_vector_of_the_relayers_model_finds_a_managed_accounts_memories(
+    make_bench: BenchMaker, embedder: Any, custody: str
+) -> None:
+    """Of those that hold and are in the namespace; a sealed account's client turns its vectors."""
+    bench = make_bench(embedder=embedder)
+    founder = await bench.account(custody)
+    caller = await bench.unlocked(founder, TEAM, OTHER)
+    texts = ["Anna prefers tea.", "The train to Oslo is late.", "Anna preferred coffee."]
+    items = await bench.remember(caller, *texts)
+    items += await bench.remember(caller, "Anna sells tea.", namespace=OTHER)
+    await bench.embed(caller, items)
+    change: Change = {"review": "rejected"}
+    await bench.services.state_changer.set_state(caller.access, items[2].id, change)
+    tea = (await embedder.embed(["tea"]))[0].astype(np.float64)
+    _, upload = await bench.services.manual.remember(caller, TEAM, b"far away" * 9, -tea)
+    kept = [(await bench.services.memory.get(caller, item.id)).blob_id for item in items[:2]]
+    expected = [*kept, upload] if custody == "managed" else [upload]
+    for limit in (10, 1):
+        found = await bench.services.manual.recall(caller, TEAM, tea, limit)
+        assert [name for name, _ in found] == expected[:limit]
+    other = await bench.services.manual.recall(caller, TEAM, np.ones(len(tea) - 1), 10)
+    assert other == []
+
+
+async def test_weights_order_what_is_nearest(bench: Bench) -> None:
+    """As in every other recall; without them, nearness alone counts."""
+    caller = await bench.caller(await bench.account())
+    near, far = np.array([1.0, 0.2]), np.array([1.0, 0.9])
+    manual = bench.services.manual
+    _, old = await manual.remember(caller, TEAM, b"old" * 9, near)
+    bench.clock.advance(30 * 86400)
+    _, new = await manual.remember(caller, TEAM, b"new" * 9, far)
+    asked = np.array([1.0, 0.0])
+    plain = await manual.recall(caller, TEAM, asked, 5)
+    recent = await manual.recall(caller, TEAM, asked, 5, Weights(recency=1.0))
+    assert [name for name, _ in plain] == [old, new]
+    assert [name for name, _ in recent] == [new, old]
+    assert dict(plain) == dict(recent)
 
 
 class TestManual:

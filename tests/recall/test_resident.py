@@ -21,15 +21,17 @@ from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
 from relayer.query import fusion
 from relayer.query.query import Query
+from relayer.query.rank import Weights
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
 from relayer.resident.rows import RecentRows
 from relayer.sealed.envelope import blob_id
-from relayer.sealed.keys import AccountId
+from relayer.sealed.keys import AccountId, Namespace
 from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM
 from tests.twins import (
+    TALK,
     Twins,
     calls_of,
     content_of,
@@ -240,6 +242,37 @@ class TestFinding:
             assert [name for name, _ in found[0]] == [name for name, _ in found[1]]
             distances = [[distance for _, distance in one] for one in found]
             assert distances[0] == pytest.approx(distances[1], abs=1e-5)
+
+    @pytest.mark.parametrize("namespace", [TEAM, OTHER])
+    async def test_what_was_remembered_is_found_beside_uploads_alike(
+        self, twins: Twins, namespace: Namespace
+    ) -> None:
+        """By a vector of the relayer's model; a text of several passages comes once."""
+        embedder = twins.held.services.embedders.current
+        assert embedder is not None
+        vectors = (await embedder.embed([*TALK, "a hot drink"])).astype(np.float64)
+        for place, number in ((TEAM, 0), (OTHER, 9)):
+            await twins.held.services.manual.remember(
+                await twins.caller(twins.held), place, place.encode() * 9, vectors[number]
+            )
+        await twins.hold(namespace)
+        here = len(TALK) - 3 if namespace == TEAM else 3
+        recent = Weights(recency=1.0, semantic=0.0, recency_half_life_days=0.01)
+        for weights in (Weights(), recent, Weights(importance=3.0)):
+            for vector in vectors:
+                ours, theirs = [
+                    await bench.services.manual.recall(
+                        await twins.caller(bench), namespace, vector, 100, weights
+                    )
+                    for bench in (twins.held, twins.plain)
+                ]
+                names = [name for name, _ in ours]
+                assert names == [name for name, _ in theirs]
+                assert len(names) == len(set(names)) == here + 1
+                assert blob_id(namespace.encode() * 9) in names
+                distances = [distance for _, distance in ours]
+                assert distances == pytest.approx([d for _, d in theirs], abs=1e-3)
+                assert weights != Weights() or distances == sorted(distances)
 
     async def test_of_equal_uploads_the_newest_come_first(self, twins: Twins) -> None:
         """However many there are: a product adds up the last vectors in another way."""

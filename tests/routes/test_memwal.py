@@ -18,7 +18,12 @@ import httpx
 import pytest
 import pytest_asyncio
 from memwal import MemWal, RecallParams
-from memwal.types import RememberBulkItem, RememberBulkOptions, ScoringWeights
+from memwal.types import (
+    RecallManualOptions,
+    RememberBulkItem,
+    RememberBulkOptions,
+    ScoringWeights,
+)
 
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
@@ -276,6 +281,22 @@ async def lose_rows(database: TestDatabase, namespace: str) -> None:
             )
     finally:
         await connection.close()
+
+
+async def test_a_vector_finds_what_was_remembered(desk: Desk) -> None:
+    """As MemWal's own relayer does, whose manual recall searches all vectors of a namespace."""
+    async with desk.client(str(uuid.uuid4())) as client:
+        tea = await client.remember_and_wait("Anna prefers tea.", poll_interval_ms=100)
+        train = await client.remember_and_wait("Trains are late.", poll_interval_ms=100)
+        vector = (await client.embed("Which tea does Anna drink?")).vector
+        found = await client.recall_manual(RecallManualOptions(vector=vector))
+        late = ScoringWeights(semantic=0.0, recency=100.0, recency_half_life_days=1e-3)
+        newest = await client.recall_manual(
+            RecallManualOptions(vector=vector, scoring_weights=late)
+        )
+    assert [hit.blob_id for hit in found.results] == [tea.blob_id, train.blob_id]
+    assert [hit.blob_id for hit in newest.results] == [train.blob_id, tea.blob_id]
+    assert found.results[0].distance < 0.7
 
 
 async def test_weights_bring_a_score(desk: Desk) -> None:
@@ -536,7 +557,7 @@ async def test_a_client_that_stores_blobs_itself_is_told_why_not(desk: Desk) -> 
         ({"vector": [5e-324, 0.0]}, 200),
         ({"vector": [1e-160, 1e-160]}, 200),
         ({"vector": [1e39, 1e-39]}, 200),
-        ({"encrypted_data": ""}, 200),
+        ({"encrypted_data": ""}, 400),
     ],
     ids=str,
 )
