@@ -29,8 +29,10 @@ Schema = dict[str, Any]
 JSON: Final = "application/json"
 _OPENAPI: Final = "application/vnd.oai.openapi+json"
 _REF: Final = "#/components/schemas/{name}"
+_MCP: Final = ("/api/mcp", "/api/mcp/messages", "/api/mcp/sse")  # always 501
 # Routes whose answers are no JSON object with the route's own status.
 _ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{path: {} for path in _MCP},
     "/metrics": {"200": "text/plain"},
     "/schema": {"200": _OPENAPI},
     "/schema/openapi.json": {"200": _OPENAPI},
@@ -39,7 +41,7 @@ _ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
     "/v1/consolidate": {"200": JSON, "202": JSON},
     "/v1/events": {"200": "text/event-stream"},
 }
-_OF_A_MODEL: Final = ("/api/ask", "/api/embed", "/v1/ask")  # 501 where the operator has none
+_LACKING: Final = ("/api/ask", "/api/embed", "/v1/ask", *_MCP)  # 501, where a model is not there
 _SIGNED: Final = {
     "key": ("x-public-key", "Ed25519, lower-case hex"),
     "signature": ("x-signature", "Ed25519 over the signed text (SPEC §5), lower-case hex"),
@@ -156,10 +158,10 @@ def _responses(path: str, handler: HTTPRouteHandler) -> Schema:
         "content": {JSON: {"schema": {"$ref": _REF.format(name=Error.__name__)}}},
     }
     away = error | {"description": "something behind the relayer is away; see retry-after"}
-    lacking = error | {"description": "the relayer was set up without that model"}
+    lacking = error | {"description": "the relayer does not offer it, or lacks the model for it"}
     return {status: _answer(kind) for status, kind in answers.items()} | {
         "4XX": error,
-        **({"501": lacking} if path in _OF_A_MODEL else {}),
+        **({"501": lacking} if path in _LACKING else {}),
         "503": away,
     }
 

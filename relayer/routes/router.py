@@ -17,6 +17,7 @@ from relayer.routes import (
     memwal,
     memwal_discovery,
     memwal_manual,
+    memwal_mcp,
     moving,
     namespaces,
     proof,
@@ -47,4 +48,5 @@ def all_routes() -> list[Router | HTTPRouteHandler]:
         *memwal.HANDLERS,
         *memwal_manual.HANDLERS,
         *memwal_discovery.HANDLERS,
+        *memwal_mcp.HANDLERS,
     ]

@@ -536,6 +536,24 @@ async def test_a_turn_of_the_plugin_with_its_retry(plain_desk: Desk) -> None:
 # What raw clients may also send
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", ""), ("GET", "/sse"), ("POST", "/messages")])
+async def test_an_mcp_bridge_is_told_where_the_server_is(
+    desk: Desk, method: str, path: str
+) -> None:
+    """It shows people the first 200 characters; its private key is in no log."""
+    sent = {
+        "authorization": f"Bearer {desk.private_key}",
+        "x-memwal-account-id": desk.account,
+        "accept": "application/json, text/event-stream",
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+    async with httpx.AsyncClient(base_url=desk.relayer.url, headers=sent) as raw:
+        answer = await raw.request(method, f"/api/mcp{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (501, "mcp.not_offered")
+    assert "`memrelay mcp`" in answer.text[:200]
+    assert desk.private_key not in desk.relayer.log.read_text()
+
+
 async def test_a_client_that_stores_blobs_itself_is_told_why_not(desk: Desk) -> None:
     """The TypeScript SDK's manual mode sends a blob id instead of the ciphertext."""
     async with httpx.AsyncClient(base_url=desk.relayer.url, auth=desk.signer()) as raw:

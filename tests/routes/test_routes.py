@@ -19,6 +19,7 @@ from litestar.types import ASGIApp
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.http.checks import PUBLIC
+from relayer.routes.memwal_mcp import PATHS
 from relayer.sealed.keys import account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
@@ -51,6 +52,7 @@ PUBLIC_ROUTES = {
     ("GET", "/schema/{path:str}"),  # the framework's own 404
     ("GET", "/v1/relayer"),
     ("GET", "/version"),
+    *((method, path) for method in ("GET", "POST", "DELETE") for path in PATHS),
     ("POST", "/sui"),
     ("POST", "/sui/sui.rpc.v2.LedgerService/BatchGetObjects"),
 }
@@ -71,7 +73,8 @@ async def test_every_route_is_guarded_unless_it_is_listed_here(app: ASGIApp) -> 
             assert (answer.status_code, path) == (401, path)
         for method, path in sorted(PUBLIC_ROUTES):
             answer = await client.request(method, concrete(path))
-            assert (answer.status_code, path) == (404 if "{" in path else 200, path)
+            expected = 501 if path in PATHS else 404 if "{" in path else 200
+            assert (answer.status_code, path) == (expected, path)
 
 
 async def test_the_frameworks_own_answers_to_options_are_guarded_too(app: ASGIApp) -> None:
