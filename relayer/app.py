@@ -9,16 +9,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from litestar import Litestar, Request, Router
+from litestar import Litestar, Request
 from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi import OpenAPIConfig
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from relayer import __version__
 from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
@@ -28,7 +26,7 @@ from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
 from relayer.http.calling import Made, call_plainly
-from relayer.http.checks import ACCESS, PUBLIC, Guard
+from relayer.http.checks import ACCESS, Guard
 from relayer.http.headers import header
 from relayer.http.openapi import Document
 from relayer.http.public_url import PublicUrl, StripPrefix
@@ -118,6 +116,7 @@ def build_app(
         "public_url": public_url,
         "readiness": readiness,
         "exposition": exposition,
+        "document": Document(),
         "registration": Registration(settings=settings),
         "restore": services.restore,
         "planner": services.planner,
@@ -169,7 +168,7 @@ def build_app(
         request_class=surroundings.JsonRequest,
         response_class=surroundings.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
-        openapi_config=_openapi(),
+        openapi_config=None,  # it is a route of ours
         lifespan=[_lifespan(storage, services, readiness, exposition, models)],
         debug=False,
         logging_config=None,
@@ -211,15 +210,6 @@ async def _authorize(
 ) -> None:
     for guard in handler.resolve_guards():
         await guard(connection, handler)  # type: ignore[misc]  # each was made awaitable
-
-
-def _openapi() -> OpenAPIConfig:
-    return OpenAPIConfig(
-        title="memrelay",
-        version=__version__,
-        render_plugins=[Document()],
-        openapi_router=Router(path="/schema", route_handlers=[], opt={PUBLIC: True}),
-    )
 
 
 def _lifespan(

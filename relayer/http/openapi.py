@@ -1,6 +1,6 @@
 """The OpenAPI document: every route with what it takes and how it answers, made of the routes.
 
-Not here: what members mean and what answers hold (SPEC.md); serving (`app.py`).
+Not here: what members mean and what answers hold (SPEC.md); serving (`routes/openapi.py`).
 
 - Bodies are described by the library that decodes them, from the very forms it decodes into, so
   the document is as strict as the relayer. Bounds that are no matter of form (bytes of a text,
@@ -14,9 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from litestar import Request
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import QueryParameter
 from litestar.routes import BaseRoute, HTTPRoute
 from litestar.typing import FieldDefinition
@@ -27,16 +25,15 @@ from relayer.http.checks import PUBLIC
 Schema = dict[str, Any]
 
 JSON: Final = "application/json"
-_OPENAPI: Final = "application/vnd.oai.openapi+json"
+OPENAPI: Final = "application/vnd.oai.openapi+json"
 _REF: Final = "#/components/schemas/{name}"
 _MCP: Final = ("/api/mcp", "/api/mcp/messages", "/api/mcp/sse")  # always 501
 # Routes whose answers are no JSON object with the route's own status.
 _ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
     **{path: {} for path in _MCP},
     "/metrics": {"200": "text/plain"},
-    "/schema": {"200": _OPENAPI},
-    "/schema/openapi.json": {"200": _OPENAPI},
-    "/schema/{path}": {"404": "text/html"},
+    "/schema": {"200": OPENAPI},
+    "/schema/openapi.json": {"200": OPENAPI},
     "/sui/sui.rpc.v2.LedgerService/BatchGetObjects": {"200": "application/grpc-web-text"},
     "/v1/consolidate": {"200": JSON, "202": JSON},
     "/v1/events": {"200": "text/event-stream"},
@@ -63,17 +60,16 @@ class Error(msgspec.Struct, forbid_unknown_fields=True):
     request_id: str
 
 
-class Document(JsonRenderPlugin):
-    """Serves the document in place of the one that the framework would make."""
+class Document:
+    """The document of one application, made once: anybody may ask for it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._rendered = b""
+        self._made = b""
 
-    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The document as JSON, made once: anybody may ask for it."""
-        self._rendered = self._rendered or self.render_json(request, document(request.app.routes))
-        return self._rendered
+    def of(self, routes: Sequence[BaseRoute]) -> bytes:
+        """Return the document of the application's routes as JSON."""
+        self._made = self._made or msgspec.json.encode(document(routes))
+        return self._made
 
 
 def document(routes: Sequence[BaseRoute]) -> Schema:
@@ -167,7 +163,7 @@ def _responses(path: str, handler: HTTPRouteHandler) -> Schema:
 
 
 def _answer(media_type: str) -> Schema:
-    schema: Schema = {"type": "object"} if media_type in (JSON, _OPENAPI) else {}
+    schema: Schema = {"type": "object"} if media_type in (JSON, OPENAPI) else {}
     return {"description": "done", "content": {media_type: {"schema": schema}}}
 
 

@@ -20,6 +20,7 @@ from relayer.routes import (
     memwal_mcp,
     moving,
     namespaces,
+    openapi,
     proof,
     recalling,
     turns,
@@ -49,4 +50,5 @@ def all_routes() -> list[Router | HTTPRouteHandler]:
         *memwal_manual.HANDLERS,
         *memwal_discovery.HANDLERS,
         *memwal_mcp.HANDLERS,
+        *openapi.HANDLERS,
     ]
