@@ -79,7 +79,8 @@ class RequestSigner(httpx.Auth):
         return headers
 
     def _target(self, url: httpx.URL) -> str:
-        target = url.raw_path.decode("ascii")
+        path, mark, query = url.raw_path.decode("ascii").partition("?")
+        target = path + mark + query if query else path  # no server tells `/a?` from `/a`
         if not self._path_prefix:
             return target
         if not target.startswith(self._path_prefix + "/"):

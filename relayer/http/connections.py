@@ -8,12 +8,15 @@ Not here: what a request may hold and how long it is worked on (`surroundings.py
 - When there are too many, a new connection takes the place of the one that has been without a
   whole request for longest; only when all the others are being answered is it refused.
 - Trailers are not read: they would become headers that nobody expects.
+- A head that two programs could read in two ways is refused: a proxy in front of this relayer may
+  be the other one.
 """
 
 import asyncio
 import json
+import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -21,14 +24,31 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relayer.telemetry.instruments import Rejection, rejected
 
-_TOO_LARGE: Final = (431, "Request Header Fields Too Large", "request.head_too_large")
-_FULL: Final = (503, "Service Unavailable", "server.full")
-_UNPARSED: Final = (400, "Bad Request", "request.invalid")
-_MESSAGES: Final = {
-    400: "That is no HTTP/1.1 request.",
-    431: "The request's head is too large.",
-    503: "Too many connections are open.",
-}
+_Refusal = tuple[int, str, str, str]  # status, phrase, code, message
+_TOO_LARGE: Final[_Refusal] = (
+    431,
+    "Request Header Fields Too Large",
+    "request.head_too_large",
+    "The request's head is too large.",
+)
+_FULL: Final[_Refusal] = (
+    503,
+    "Service Unavailable",
+    "server.full",
+    "Too many connections are open.",
+)
+_UNPARSED: Final[_Refusal] = (
+    400,
+    "Bad Request",
+    "request.invalid",
+    "That is no HTTP/1.1 request.",
+)
+_AMBIGUOUS: Final[_Refusal] = (
+    400,
+    "Bad Request",
+    "request.invalid",
+    "Send one Host header, a name or an address, and no transfer encoding but chunked.",
+)
 _CAUSES: Final[dict[int, Rejection]] = {
     400: "malformed",
     431: "head_too_large",
@@ -54,8 +74,28 @@ class Bounds:
     connections_max: int
 
 
-class _HeadTooLargeError(Exception):
+class _HeadRefusedError(Exception):
     pass
+
+
+# Names, also those with an underscore that people give to machines, and addresses. Not a list.
+_AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def is_unambiguous(headers: Sequence[tuple[bytes, bytes]], version: str) -> bool:
+    """Return whether a head says once who is meant, and in one way where its body ends.
+
+    `headers` have names in small letters. Source: RFC 9112 §3.2 and §6.
+    """
+    hosts = [value for name, value in headers if name == b"host"]
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if version == "1.0":  # which knows neither
+        return not codings and all(map(_AUTHORITY.fullmatch, hosts[:1])) and len(hosts) < 2
+    return (
+        len(hosts) == 1
+        and _AUTHORITY.fullmatch(hosts[0]) is not None
+        and codings in ([], [b"chunked"])
+    )
 
 
 class _Alarm:
@@ -125,7 +165,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0  # of what the parser has told of
         self._unfinished_bytes = 0  # of what came in for a head that is not there yet
-        self._oversized = False
+        self._refusal = _UNPARSED  # of what the parser does not take
         self.without_request_since: float | None = None  # None: a whole request is being answered
 
     # uvicorn narrows asyncio's own signature in the same way: it serves streams only.
@@ -153,7 +193,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             self._unfinished_bytes += len(data)
             if self._unfinished_bytes > self.bounds.head_bytes_max + len(data):
-                self._oversized = True
+                self._refusal = _TOO_LARGE
                 self.send_400_response("")
         if self._answered:
             self._arriving.start()
@@ -167,19 +207,21 @@ class Connection(HttpToolsProtocol):
         """A part of the request line."""
         self._head_bytes += len(url)
         if self._head_bytes > self.bounds.head_bytes_max:
-            self._stop()
+            self._stop(_TOO_LARGE)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which is left out."""
         self._head_bytes += len(name) + len(value)  # here: of a dozen a request, a call less each
         if self._head_bytes > self.bounds.head_bytes_max:
-            self._stop()
+            self._stop(_TOO_LARGE)
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The request begins; its own deadline counts from here on."""
+        if not is_unambiguous(self.headers, self.parser.get_http_version()):
+            self._stop(_AMBIGUOUS)
         self._in_head = False
         self._arriving.stop()
         super().on_headers_complete()
@@ -213,17 +255,17 @@ class Connection(HttpToolsProtocol):
         self._cut()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, or has too large a head."""
-        self._refuse(*(_TOO_LARGE if self._oversized else _UNPARSED))
+        """Answer what is no request, or has a head that is refused."""
+        self._refuse(*self._refusal)
 
     @property
     def _answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _stop(self) -> NoReturn:
-        """A head is too large: the parser stops, and has it answered."""
-        self._oversized = True
-        raise _HeadTooLargeError
+    def _stop(self, refusal: _Refusal) -> NoReturn:
+        """Refuse a head: the parser stops, and has it answered."""
+        self._refusal = refusal
+        raise _HeadRefusedError
 
     def _make_room(self) -> None:
         longest, longest_since = self, self.loop.time()
@@ -240,9 +282,9 @@ class Connection(HttpToolsProtocol):
     def _cut(self) -> None:
         self.transport.abort()
 
-    def _refuse(self, status: int, phrase: str, code: str) -> None:
+    def _refuse(self, status: int, phrase: str, code: str, message: str) -> None:
         rejected(_CAUSES[status])
-        message, request_id = _MESSAGES[status], str(uuid.uuid4())
+        request_id = str(uuid.uuid4())
         named = {"error": message, "message": message, "code": code, "request_id": request_id}
         body = json.dumps(named).encode()
         lines = [

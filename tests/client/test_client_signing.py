@@ -67,6 +67,10 @@ def test_without_an_account_the_last_field_is_empty(example):
         ("https://host/v1/list?namespace=a%20b&limit=1", "/v1/list?namespace=a%20b&limit=1"),
         ("https://host/v1/list?namespace=a+b", "/v1/list?namespace=a+b"),
         ("https://host/v1/list?name=%C3%A9", "/v1/list?name=%C3%A9"),
+        ("https://host/v1/list?", "/v1/list"),
+        ("https://host/v1/list?#f", "/v1/list"),
+        ("https://host/v1/list??", "/v1/list??"),
+        ("https://host/v1/list?a?", "/v1/list?a?"),
     ],
 )
 def test_path_and_query_are_signed_as_they_are_sent(example, url, target):

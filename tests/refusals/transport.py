@@ -16,9 +16,15 @@ TOO_LARGE = (413, "request.too_large")
 REJECTED = (401, "auth.rejected")
 BROKEN = (400, HTTP)
 ABSENT = (404, "route.unknown")
+UNCLEAR = (400, "request.invalid", "Send one Host header")
 
 
-def _case(name: str, build: Builder, answer: tuple[int, str], route: str = SEEN) -> Case:
+def _case(
+    name: str,
+    build: Builder,
+    answer: tuple[int, str] | tuple[int, str, str],
+    route: str = SEEN,
+) -> Case:
     return Case(f"transport/{name}", route, build, *answer)
 
 
@@ -48,16 +54,23 @@ def lengths() -> list[Case]:
     def also(line: bytes) -> Builder:
         return lambda w: w.asked().sent(lines=[line])
 
-    def chunked(change: Callable[[bytes], bytes], cut: bool = False) -> Builder:
+    def chunked(
+        change: Callable[[bytes], bytes], cut: bool = False, coding: bytes = b"chunked"
+    ) -> Builder:
         def build(w: World) -> bytes:
             request = w.asked()
             lines = [b"%s: %s" % (k.encode(), v.encode()) for k, v in request.headers.items()]
             lines += [b"transfer-encoding: chunked", b"content-type: application/json"]
             head = message(request.method, request.target, b"", lines, bare=True)
-            raw = head + change(b"%x\r\n%s\r\n0\r\n\r\n" % (len(request.body), request.body))
+            raw = head.replace(b"chunked", coding) + change(
+                b"%x\r\n%s\r\n0\r\n\r\n" % (len(request.body), request.body)
+            )
             return Cut(raw) if cut else raw
 
         return build
+
+    def coded(coding: bytes) -> Builder:
+        return chunked(bytes, coding=coding)
 
     def endless(w: World) -> bytes:
         piece = b"10000\r\n" + b"A" * 65536 + b"\r\n"
@@ -95,6 +108,15 @@ def lengths() -> list[Case]:
               BROKEN, RECALL),
         _case("chunks-without-an-end", chunked(lambda b: b[:-5], cut=True), (0, NO_ANSWER), RECALL),
         _case("chunked-twice", also(b"transfer-encoding: chunked, chunked"), BROKEN, RECALL),
+        _case("transfer-encoding-unknown-before-chunked", coded(b"x-nobody, chunked"), UNCLEAR,
+              RECALL),
+        _case("transfer-encoding-gzip-before-chunked", coded(b"gzip, chunked"), UNCLEAR, RECALL),
+        _case("transfer-encoding-chunked-behind-another-line",
+              coded(b"gzip\r\ntransfer-encoding: chunked"), UNCLEAR, RECALL),
+        _case("transfer-encoding-chunked-in-two-lines",
+              coded(b"chunked\r\ntransfer-encoding: chunked"), BROKEN, RECALL),
+        _case("transfer-encoding-unknown-alone", coded(b"x-nobody"), UNCLEAR, RECALL),
+        _case("transfer-encoding-empty", coded(b""), BROKEN, RECALL),
         _case("transfer-encoding-identity", also(b"transfer-encoding: identity"), BROKEN, RECALL),
         _case("transfer-encoding-gzip", also(b"transfer-encoding: gzip"), BROKEN, RECALL),
         _case("transfer-encoding-hidden-by-a-tab", also(b"transfer-encoding:\tchunked"), BROKEN,
@@ -123,8 +145,21 @@ def framing() -> list[Case]:
 
         return build
 
+    def host(instead: bytes) -> Builder:
+        return first(lambda raw: raw.replace(b"host: 127.0.0.1\r\n", instead, 1))
+
     old = (426, "client.too_old")
     return [
+        _case("host-missing", host(b""), UNCLEAR),
+        _case("host-twice", line(b"host: 127.0.0.1"), UNCLEAR),
+        _case("host-of-two-spellings", line(b"HOST: example.org"), UNCLEAR),
+        _case("host-empty", host(b"host:\r\n"), UNCLEAR),
+        _case("host-of-two-names", host(b"host: a.example, b.example\r\n"), UNCLEAR),
+        _case("host-with-a-path", host(b"host: a.example/b\r\n"), UNCLEAR),
+        _case("host-with-a-user", host(b"host: b@a.example\r\n"), UNCLEAR),
+        _case("host-with-a-space", host(b"host: a.example b\r\n"), UNCLEAR),
+        _case("host-not-ascii", host("host: ä.example\r\n".encode()), UNCLEAR),
+        _case("host-with-two-ports", host(b"host: a.example:1:2\r\n"), UNCLEAR),
         _case("header-without-a-colon", line(b"x-nobody"), BROKEN),
         _case("header-with-a-space-in-its-name", line(b"x nobody: 1"), BROKEN),
         _case("header-with-a-space-before-the-colon", line(b"x-nobody : 1"), BROKEN),
@@ -139,6 +174,11 @@ def framing() -> list[Case]:
         _case("timestamp-with-underscores", under("x-timestamp"), REJECTED),
         _case("nonce-with-underscores", under("x-nonce"), old),
         _case("nonce-in-a-trailer", _trailer, old, RECALL),
+        _case("version-1.0-with-chunks", first(lambda r: r.replace(b"1.1\r\n", b"1.0\r\n", 1)
+              .replace(b"content-length: 0", b"transfer-encoding: chunked") + b"0\r\n\r\n"),
+              UNCLEAR),
+        _case("version-1.0-with-two-hosts", first(lambda r: r.replace(b"HTTP/1.1\r\n",
+              b"HTTP/1.0\r\nhost: a\r\n", 1)), UNCLEAR),
         _case("version-1.2", first(lambda r: r.replace(b"HTTP/1.1", b"HTTP/1.2", 1)), BROKEN),
         _case("version-in-small-letters", first(lambda r: r.replace(b"HTTP", b"http", 1)), BROKEN),
         _case("http-2-preface", lambda w: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", BROKEN),

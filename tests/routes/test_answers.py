@@ -16,6 +16,7 @@ import httpx
 from litestar.types import ASGIApp
 
 from memrelay.sealed.keys import Identity as ClientIdentity
+from memrelay.signing import RequestSigner
 from relayer.app import build_app
 from relayer.settings import Settings
 from relayer.storage import Storage
@@ -114,6 +115,17 @@ async def test_a_bug_is_answered_hardened(
         answer = await client.get("/v1/namespaces")
     assert answer.status_code == 500
     assert_hardened(answer)
+
+
+def test_an_empty_query_is_not_signed(relayer: RunningRelayer) -> None:
+    """The client leaves it out, and the relayer cannot see it."""
+    account = create_account(relayer, "managed")
+    identity = ClientIdentity(bytes.fromhex(account["private_key"]))
+    signer = RequestSigner(identity, account_id=account["account_id"])
+    for target in ("/v1/keys", "/v1/keys?", "/v1/memories?namespace=a"):
+        assert httpx.get(relayer.url + target, auth=signer).status_code == 200, target
+    literally = signed_headers(identity, "GET", "/v1/keys?", account=account["account_id"])
+    assert httpx.get(f"{relayer.url}/v1/keys?", headers=literally).status_code == 401
 
 
 def test_a_real_server_adds_nothing_and_streams_are_hardened_too(relayer: RunningRelayer) -> None:

@@ -214,6 +214,8 @@ def test_a_signature_over_anything_else_is_refused(
         ({"path": "/v1/x", "raw_path": b"/v1/x?q=1", "query_string": b"q=1"}, "/v1/x?q=1"),
         ({"path": "/v1/x", "query_string": b"q"}, "/v1/x?q"),
         ({"path": "/v1/x"}, "/v1/x"),
+        ({"path": "/v1/x", "raw_path": b"/v1/x?", "query_string": b""}, "/v1/x"),
+        ({"path": "/v1/x", "raw_path": b"/v1/x??", "query_string": b"?"}, "/v1/x??"),
         ({"path": "/v1/x", "raw_path": None}, "/v1/x"),
         ({"path": "//x", "raw_path": b"//x", "query_string": b"a=//b?c"}, "//x?a=//b?c"),
     ],
