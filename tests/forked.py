@@ -24,8 +24,10 @@ from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, Final, NoReturn
 
+from memrelay.commands.catalogue import GROUPS
+
 LOADED: Final = {
-    "memrelay": ("memrelay.cli",),
+    "memrelay": ("memrelay.cli", *(f"memrelay.commands.{group}" for group in GROUPS)),
     # With what most commands load only once they come to the database.
     "relayer": (
         *(

@@ -4,8 +4,8 @@
 to a relayer over signed HTTP and never imports one.
 """
 
-from memrelay.client import MemoryClient, SyncMemoryClient
-from memrelay.config import Settings
+from typing import TYPE_CHECKING
+
 from memrelay.errors import (
     BadRequest,
     ConfigError,
@@ -29,9 +29,35 @@ from memrelay.errors import (
     UntrustedRelayer,
     UpgradeRequired,
 )
-from memrelay.models import Analysis, Draft, Memory, NewAccount, NewKey, Recalled, Remembered
-from memrelay.sealed.keys import Identity
-from memrelay.signing import RequestSigner
+from memrelay.exports import import_on_access
+
+if TYPE_CHECKING:
+    from memrelay.async_client import MemoryClient
+    from memrelay.config import Settings
+    from memrelay.models import Analysis, Draft, Memory, NewAccount, NewKey, Recalled, Remembered
+    from memrelay.sealed.keys import Identity
+    from memrelay.signing import RequestSigner
+    from memrelay.sync_client import SyncMemoryClient
+else:  # all of them take ten times as long as a command that needs none
+    __getattr__ = import_on_access(
+        __name__,
+        {
+            "async_client": ("MemoryClient",),
+            "config": ("Settings",),
+            "models": (
+                "Analysis",
+                "Draft",
+                "Memory",
+                "NewAccount",
+                "NewKey",
+                "Recalled",
+                "Remembered",
+            ),
+            "sealed.keys": ("Identity",),
+            "signing": ("RequestSigner",),
+            "sync_client": ("SyncMemoryClient",),
+        },
+    )
 
 __version__ = "0.1.0"
 
@@ -71,3 +97,8 @@ __all__ = [
     "UpgradeRequired",
     "__version__",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return all names, those that nobody asked for yet among them."""
+    return sorted({*globals(), *__all__})

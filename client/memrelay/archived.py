@@ -21,7 +21,6 @@ from uuid import UUID
 
 from memrelay.answers import Answer, read_json_object
 from memrelay.archiving import KINDS, Losses, check_record, named_blobs, names_of
-from memrelay.client import SyncMemoryClient
 from memrelay.errors import (
     BadRequest,
     ConfigError,
@@ -50,6 +49,7 @@ from memrelay.sealed.keys import Identity, account_id_of
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, integer, list_of, text_of, write_json
 from memrelay.sealed.receipts import Receipt
+from memrelay.sync_client import SyncMemoryClient
 
 Progress = Callable[[int], None]
 

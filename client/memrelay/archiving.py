@@ -21,7 +21,6 @@ from types import UnionType
 from typing import Any, BinaryIO
 
 from memrelay.answers import malformed
-from memrelay.client import SyncMemoryClient
 from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
 from memrelay.evidence import Evidence, Promised
 from memrelay.private import hold, sync_folder
@@ -39,6 +38,7 @@ from memrelay.sealed.archive import (
 from memrelay.sealed.keys import account_bytes
 from memrelay.sealed.objects import from_base64, uuid_text
 from memrelay.sealed.receipts import Receipt
+from memrelay.sync_client import SyncMemoryClient
 
 Progress = Callable[[int], None]
 

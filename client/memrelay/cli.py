@@ -4,34 +4,15 @@ It does not own what the commands do and take (`commands/`). Private keys come f
 the environment, never from arguments, which other users of a machine can see.
 """
 
-import json
 import os
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 
 from memrelay import __version__
-from memrelay.commands import (
-    account,
-    agents,
-    consolidating,
-    correcting,
-    doctor,
-    files,
-    forgetting,
-    gateway,
-    hermes,
-    keys,
-    listing,
-    mcp,
-    memories,
-    openclaw,
-    rotation,
-    telling,
-    verify,
-)
+from memrelay.commands import catalogue
 from memrelay.commands.parsers import Adder, Parser
-from memrelay.commands.shell import Shell, open_streams, warn
+from memrelay.commands.streams import open_streams, warn
 from memrelay.errors import (
     ConfigError,
     Invalid,
@@ -42,10 +23,10 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
-from memrelay.process import forbid_core_files, keep_what_was_loaded
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
+_VERSION = f"memrelay {__version__}"
 _EPILOG = """\
 settings:
   MEMRELAY_URL, MEMRELAY_ACCOUNT_ID, MEMRELAY_PRIVATE_KEY, MEMRELAY_NAMESPACE,
@@ -63,18 +44,15 @@ exit codes:
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run a command and return its exit code."""
     as_json = False
-    if argv is None:  # a process of its own, a gateway for instance
-        forbid_core_files()
-        keep_what_was_loaded()
     try:
         open_streams()
-        try:
-            given = sys.argv[1:] if argv is None else argv
-            args = build_parser(*given[:1]).parse_args(given)
-        finally:
-            sys.stdout.flush()  # what asks for help or the version ends here
+        given = sys.argv[1:] if argv is None else list(argv)
+        if given == ["--version"]:  # to build a parser takes as long as all the rest
+            print(_VERSION, flush=True)
+            return EXIT_OK
+        args = _arguments(given, is_process=argv is None)
         as_json = args.json
-        args.command(Shell(args, os.environ if environ is None else environ))
+        _run(args, os.environ if environ is None else environ, is_process=argv is None)
         sys.stdout.flush()
     except (MemrelayError, ValueError) as error:
         _tell(error, as_json=as_json)
@@ -105,6 +83,8 @@ def _tell(error: Exception, *, as_json: bool) -> None:
         value |= {"error": error.message, "code": error.code, "request_id": error.request_id}
     elif isinstance(error, Invalid):
         value["code"] = error.code
+    import json  # noqa: PLC0415 - only here
+
     print(json.dumps(value), file=sys.stderr)
 
 
@@ -134,10 +114,39 @@ def _exit_code(error: Exception) -> int:
     return EXIT_USAGE if usage else EXIT_FAILED
 
 
-def build_parser(asked: str | None = None) -> ArgumentParser:
-    """Return the parser of all commands, or of the one that is asked for, if it is one.
+def _arguments(given: Sequence[str], *, is_process: bool) -> Namespace:
+    asked = _asked(given)
+    if is_process and (asked is None or catalogue.is_command(asked)):
+        from memrelay.process import forbid_core_files  # noqa: PLC0415
 
-    All of them take ten times as long to build as one.
+        forbid_core_files()  # the environment may hold a key already
+    try:
+        return build_parser(asked).parse_args(given)
+    finally:
+        sys.stdout.flush()  # what asks for help or the version ends here
+
+
+def _run(args: Namespace, environ: Mapping[str, str], *, is_process: bool) -> None:
+    # The command's own module has loaded them; help and the version do without.
+    from memrelay.commands.shell import Shell  # noqa: PLC0415
+    from memrelay.process import keep_what_was_loaded  # noqa: PLC0415
+
+    if is_process:  # a gateway, for instance
+        keep_what_was_loaded()
+    args.command(Shell(args, environ))
+
+
+def _asked(given: Sequence[str]) -> str | None:
+    """Return the word that may be a command, None where one may stand behind an option."""
+    first = given[0] if given else "--help"
+    is_odd = first.startswith("-") and first not in {"-h", "--help", "--version"}
+    return None if is_odd else first
+
+
+def build_parser(asked: str | None = None) -> ArgumentParser:
+    """Return the parser of all commands, of the one that is asked for, or else of their list.
+
+    All of them take many times as long to import and build as one.
     """
     parser = Parser(
         prog="memrelay",
@@ -145,12 +154,13 @@ def build_parser(asked: str | None = None) -> ArgumentParser:
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"memrelay {__version__}")
+    parser.add_argument("--version", action="version", version=_VERSION)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    add = Adder(subparsers, asked)
-    memory_groups = (memories, listing, correcting, consolidating, forgetting, files)
-    account_groups = (account, keys, rotation, agents, verify, telling)
-    for group in (*account_groups, *memory_groups, mcp, doctor, gateway, openclaw, hermes):
-        group.register(add)
-    return parser if subparsers.choices else build_parser()
+    if asked is None:
+        catalogue.register_all(Adder(subparsers))
+    elif catalogue.is_command(asked):
+        catalogue.register(asked, Adder(subparsers, asked))
+    else:
+        for name, summary in catalogue.SUMMARIES.items():
+            subparsers.add_parser(name, help=summary)
+    return parser

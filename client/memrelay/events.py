@@ -1,7 +1,7 @@
 """What happens to an account, as a stream tells it: its lines read, and how to go on after a break.
 
 `listen` is a generator of steps like the operations of `exchange.py`, and free of I/O like them. It
-does not own carrying them out (`listening.py`).
+does not own carrying them out (`listening.py`, `async_listening.py`).
 
 - Whoever loses the stream goes on after the last event that was complete: none is missed, and the
   last one may come twice.

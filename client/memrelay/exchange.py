@@ -1,8 +1,8 @@
 """One request and its repetitions, free of I/O: steps, deadlines, back-off, what may be repeated.
 
-Operations are generators. They yield steps (`Send`, `Sleep`, `Keep`, `Each`), which the two clients
-of `client.py` carry out, blocking or not, and are sent each step's outcome. It does not own trust
-or unlock keys (`session.py`).
+Operations are generators. They yield steps (`Send`, `Sleep`, `Keep`, `Each`) and are sent each
+step's outcome. It does not own carrying steps out (`async_client.py`, `sync_client.py`), or trust
+and unlock keys (`session.py`).
 
 - A request is repeated only if it cannot have had an effect, or has the same effect twice.
 - No repetition begins after the deadline, whatever Retry-After says.

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import onward, rfc3339
-from memrelay.client import SyncMemoryClient
 from memrelay.errors import ConfigError
 from memrelay.importing.found import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Memory
 from memrelay.pages import FIELDS, MARKER, is_page, page, read_page
 from memrelay.private import write_private_text
+from memrelay.sync_client import SyncMemoryClient
 
 _PAGE_LIMIT = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_ ")

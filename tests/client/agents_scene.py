@@ -80,5 +80,5 @@ def grants(machine: Machine, public_key: str):
 def keys_of(machine: Machine, name: str):
     """All namespace keys that an agent holds."""
     with machine.client(name) as client:
-        keyring = client._run(client._session.keyring())
+        keyring = client.run(client._session.keyring())
         return {held: keyring.namespace_keys(held)[0] for held in keyring.names}

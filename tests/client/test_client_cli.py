@@ -233,12 +233,14 @@ def test_its_process_looks_for_no_cycles_in_what_was_loaded():
     tell = """
 import atexit, gc, sys
 from memrelay.cli import main
-loaded = len(gc.get_objects())
-atexit.register(lambda: print(len(gc.get_objects()) < loaded / 2 < gc.get_freeze_count()))
-sys.argv = ["memrelay", "--version"]
+atexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count() / 2))
+sys.argv = ["memrelay", "doctor"]
 main()
 """
-    done = subprocess.run([sys.executable, "-c", tell], capture_output=True, text=True, check=True)
+    environ = os.environ | {"XDG_CONFIG_HOME": "/nonexistent"}
+    done = subprocess.run(
+        [sys.executable, "-c", tell], env=environ, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "True"
 
 

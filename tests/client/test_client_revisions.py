@@ -347,4 +347,4 @@ class TestForgetting:
                 memory._operations.session.asking(),
             )
             with pytest.raises(UntrustedRelayer):
-                memory._run(check)
+                memory.run(check)

@@ -316,7 +316,7 @@ async def test_one_profile_for_all_agents() -> None:
 async def keys_of(settings: Settings) -> list[NamespaceKey]:
     """Every namespace key that an agent holds."""
     async with MemoryClient.from_settings(settings) as client:
-        keyring = await client._run(client._session.keyring())
+        keyring = await client.run(client._session.keyring())
         return [key for name in keyring.names for key in keyring.namespace_keys(name)]
 
 

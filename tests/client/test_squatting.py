@@ -42,7 +42,7 @@ class Inventing(Keyring):
 def squat(owner: SyncMemoryClient, namespace: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have a writer write first, under a key that it invented; that writer's public key."""
     with holder(owner) as writer:
-        keyring = writer._run(writer._session.keyring())
+        keyring = writer.run(writer._session.keyring())
         monkeypatch.setattr(keyring, "__class__", Inventing)
         assert writer.remember("Anna prefers coffee.", namespace=namespace).id
         return Identity.from_hex(writer.settings.private_key).public_key.hex()

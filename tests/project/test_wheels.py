@@ -99,7 +99,7 @@ def test_an_interrupt_while_the_client_is_loaded_is_silent(installed: Path, tmp_
     """By Ctrl-C at the moment when this library is asked for."""
     (tmp_path / "httpx.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = subprocess.run(
-        [str(installed / "memrelay"), "--version"],
+        [str(installed / "memrelay"), "recall", "tea"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

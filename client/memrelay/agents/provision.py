@@ -33,12 +33,12 @@ from memrelay.agents.shares import (
     wanted,
 )
 from memrelay.answers import ABSENT, Answer
-from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, agent_name
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
 from memrelay.models import KeyInfo
 from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.sealed.ledger import Ledger
+from memrelay.sync_client import SyncMemoryClient
 
 HandOver = Callable[[Identity, Identity], None]
 

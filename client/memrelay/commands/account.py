@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memrelay.answers import Answer
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.new_keys import kept_in, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
@@ -22,6 +21,7 @@ from memrelay.gateway.settings import GatewaySettings, settings_table
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_id_of, account_text, masked, public_key_bytes
 from memrelay.seen import SeenFile
+from memrelay.sync_client import SyncMemoryClient
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"

@@ -15,10 +15,10 @@ from typing import Any
 from memrelay.agents.provision import Agent, Agents
 from memrelay.agents.shares import ROLES, Wish
 from memrelay.answers import rfc3339
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder, later
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import (
     VARIABLES,
     Settings,
@@ -31,6 +31,7 @@ from memrelay.config import (
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import Identity, masked
+from memrelay.sync_client import SyncMemoryClient
 
 TARGETS = ("openclaw", "hermes", "mcp", "env", "json")
 

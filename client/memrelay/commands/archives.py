@@ -11,7 +11,8 @@ from pathlib import Path
 from memrelay.archived import Archive, import_archive, open_archive, opened_memories
 from memrelay.archiving import export_archive
 from memrelay.commands.progress import ProgressLine
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import Settings, agent_paths, agents_folder, expanded, read_profile, seen_path
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted

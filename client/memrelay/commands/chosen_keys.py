@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 
 from memrelay.agents.files import AgentFiles
 from memrelay.answers import rfc3339
-from memrelay.client import SyncMemoryClient
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import agents_folder
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import masked
 from memrelay.sealed.ledger import Ledger
+from memrelay.sync_client import SyncMemoryClient
 
 KEY_HELP = "public key, 8 or more digits of its beginning, its short form in `keys list`, or label"
 YES_HELP = "also by a label that only the relayer tells, and if too few owners are left"

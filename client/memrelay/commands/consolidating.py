@@ -8,12 +8,12 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memrelay.client import SyncMemoryClient
-from memrelay.commands.listing import when
+from memrelay.commands.entries import when
 from memrelay.commands.parsers import Adder, add_page
 from memrelay.commands.shell import Shell
 from memrelay.errors import ConfigError, NotFound
 from memrelay.operations.consolidating import Consolidation, ConsolidationAction
+from memrelay.sync_client import SyncMemoryClient
 
 _ACTIONS = ("run", "list", "show", "undo")
 

@@ -7,15 +7,16 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
-from memrelay.commands.listing import one_entry, shown, when, writer
+from memrelay.commands.entries import one_entry, shown, when, writer
 from memrelay.commands.memories import storable, tell_redacted
 from memrelay.commands.parsers import Adder, add_page, moment, pair, pairs, whole
-from memrelay.commands.shell import Shell, text_of, warn
+from memrelay.commands.shell import Shell, text_of
+from memrelay.commands.streams import warn
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.models import KINDS
 from memrelay.operations.correcting import CLEARABLE
 from memrelay.outcomes import Doubtful, StateChanged
+from memrelay.sync_client import SyncMemoryClient
 
 _REVIEW = ("list", "approve", "reject", "resolve")
 

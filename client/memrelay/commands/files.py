@@ -9,12 +9,12 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
 from memrelay.commands import archives
 from memrelay.commands.imports import add_import, import_files
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
-from memrelay.commands.shell import Shell, ascii_only, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import ascii_only, warn
 from memrelay.config import expanded
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, MemrelayError
@@ -27,6 +27,7 @@ from memrelay.exporting import (
     write_lines,
     write_pages,
 )
+from memrelay.sync_client import SyncMemoryClient
 
 
 def register(add: Adder) -> None:

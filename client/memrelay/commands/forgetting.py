@@ -10,7 +10,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.correcting import not_found
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
@@ -20,6 +19,7 @@ from memrelay.counting import counted
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.outcomes import ForgottenMany
 from memrelay.sealed.objects import claimed_member, from_base64
+from memrelay.sync_client import SyncMemoryClient
 
 _TOLD = {"erased": "erased", "already_erased": "was erased before", "not_found": "not found"}
 

@@ -8,7 +8,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import agent_name, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.guards import MAIN_AGENT

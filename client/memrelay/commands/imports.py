@@ -15,11 +15,12 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.archived import is_archive
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
 from memrelay.commands.parsers import seconds, stated
 from memrelay.commands.progress import ProgressLine
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import expanded
 from memrelay.counting import counted
 from memrelay.errors import (

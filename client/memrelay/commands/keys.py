@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, chosen_keys
 from memrelay.commands.new_keys import granted, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, number, stated
@@ -23,6 +22,7 @@ from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo, NewKey
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, masked, normalise_namespace
+from memrelay.sync_client import SyncMemoryClient
 
 
 def register(add: Adder) -> None:

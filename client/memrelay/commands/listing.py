@@ -6,27 +6,25 @@ It does not own recall (`memories.py`), or the commands that change something (`
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from shutil import get_terminal_size
 
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.differences import changed_fields, word_diff
+from memrelay.commands.entries import shown, tell_nothing_found, when, writer
 from memrelay.commands.parsers import Adder, add_page, moment, public_key, span, whole
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
-from memrelay.sealed.keys import masked, normalise_namespace
 
 # How much of a memory's first line a list shows: on a terminal at least, and where there is none.
 _CHARS_MIN, _CHARS_MAX = 20, 200
-_INDENT = " " * 8  # more than stands before any line of our own
 
 
 def register(add: Adder) -> None:
@@ -105,7 +103,7 @@ def list_memories(shell: Shell) -> None:
         page = client.list(limit=args.limit, cursor=args.cursor, **filters_of(args))
         shell.show(page.to_json(), memory_table(page.memories))
         if not (page.memories or page.next_cursor):
-            tell_nothing_found(shell, client, [args.namespace] if args.namespace else ())
+            tell_nothing_found(shell, [args.namespace] if args.namespace else (), client.namespaces)
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 
@@ -132,42 +130,6 @@ def _cut(text: str, before: int) -> str:
         while room < _CHARS_MIN:
             room += columns  # it goes on below
     return text if len(text) <= room else f"{text[: room - 1]}…"
-
-
-def tell_nothing_found(shell: Shell, client: SyncMemoryClient, named: Iterable[str]) -> None:
-    """Tell people that nothing was found, or that namespaces which they named have no memory yet.
-
-    Those may be mistyped, or just granted: the relayer knows a namespace by its first memory.
-    """
-    if shell.args.json:
-        return
-    names = list(named)
-    there = {info.name for info in client.namespaces()} if names else set()
-    empty = [name for name in names if normalise_namespace(name) not in there]
-    for name in empty:
-        warn(f"Nothing is stored in the namespace {name} yet.")
-    if not empty:
-        warn("Nothing found.")
-
-
-def when(moment: datetime | None) -> str:
-    """Return a time for people: in UTC, to the minute."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%MZ}" if moment else ""
-
-
-def writer(memory: Memory) -> str:
-    """Return who wrote a memory: the label of the key, else its beginning."""
-    return memory.writer_label or masked(memory.writer or "")
-
-
-def shown(memory: Memory) -> str:
-    """Return a memory's text for people."""
-    return "(sealed by another client)" if memory.text is None else memory.text
-
-
-def one_entry(text: str) -> str:
-    """Return a text for people, among others: none of its lines can look like another memory."""
-    return text.replace("\n", f"\n{_INDENT}")
 
 
 def get(shell: Shell) -> None:

@@ -6,9 +6,10 @@ It does not own the server (`mcp/`) or exit codes (`cli.py`).
 import logging
 import sys
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway.profiles import LiveProfile

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
-from memrelay.commands.shell import warn
+from memrelay.commands.streams import warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, MemrelayError, NotGranted, ServerError, TransportError
 from memrelay.gateway.settings import GatewaySettings
@@ -21,6 +20,7 @@ from memrelay.gateway.spool import Spool
 from memrelay.models import NewKey
 from memrelay.private import locked
 from memrelay.sealed.keys import Identity
+from memrelay.sync_client import SyncMemoryClient
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import expanded, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path

@@ -9,12 +9,14 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memrelay.commands.shell import Shell
 from memrelay.errors import ConfigError
 
-Command = Callable[[Shell], None]
+if TYPE_CHECKING:  # it loads the client, which the help and the version do without
+    from memrelay.commands.shell import Shell
+
+Command = Callable[["Shell"], None]
 
 _UNITS = {
     "m": timedelta(minutes=1),

@@ -12,7 +12,8 @@ from typing import Any
 
 from memrelay.commands.new_keys import granted, hand_over, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.config import VARIABLES, Settings, profile_path, read_profile, spool_folder
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import KeyInfo

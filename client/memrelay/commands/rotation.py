@@ -12,7 +12,6 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.chosen_keys import (
     KEY_HELP,
     YES_HELP,
@@ -22,10 +21,12 @@ from memrelay.commands.chosen_keys import (
 )
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.errors import ConfigError, Conflict, MemrelayError
 from memrelay.models import Rotation
 from memrelay.operations.rotation import RESEALS
+from memrelay.sync_client import SyncMemoryClient
 
 _POLL_S, _POLL_S_MAX = 0.25, 2.0
 _STALLED_S = 120.0  # without any progress: what is left cannot be opened for now

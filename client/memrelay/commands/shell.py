@@ -4,9 +4,7 @@ It does not own what the commands do. With `--json`, a command prints exactly on
 the HTTP API's field names; everything else goes to standard error.
 """
 
-import io
 import json
-import os
 import shlex
 import sys
 from argparse import Namespace
@@ -14,12 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from memrelay.client import Limits, SyncMemoryClient
+from memrelay.client import Limits
+from memrelay.commands.streams import ascii_only, printable, warn
 from memrelay.config import Settings, agent_path, profile_path
 from memrelay.errors import ConfigError, MemrelayError, NotAllowed
 from memrelay.exchange import Repeating
+from memrelay.sync_connection import SyncConnection
+
+if TYPE_CHECKING:
+    from memrelay.sync_client import SyncMemoryClient
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,17 @@ class Shell:
 
     def client(
         self, settings: Settings | None = None, **limits: Unpack[Limits]
-    ) -> SyncMemoryClient:
+    ) -> "SyncMemoryClient":
         """Return a client of these settings, the command's own by default."""
+        from memrelay.sync_client import SyncMemoryClient  # noqa: PLC0415 - with all operations
+
         return SyncMemoryClient.from_settings(
             settings or self.settings(), repeating=self.repeating(), **limits
         )
+
+    def connection(self) -> SyncConnection:
+        """Return what a command runs the operations on that it imports itself."""
+        return SyncConnection.from_settings(self.settings(), repeating=self.repeating())
 
     @contextmanager
     def newcomer(self) -> Iterator[str | None]:
@@ -104,13 +113,13 @@ class Shell:
         """
         if not sys.stdin.isatty():
             raise ConfigError("Nobody is there to ask; say --yes.")
-        print(f"{_printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise MemrelayError(otherwise)
 
     def say(self, line: str) -> None:
         """Print one line at once, of a command that goes on."""
-        print(_printable(line), flush=True)
+        print(printable(line), flush=True)
 
     def show(self, value: Any, lines: Iterable[str]) -> None:
         """Print a value as JSON with `--json`, else the lines made for people."""
@@ -118,44 +127,7 @@ class Shell:
             print(json.dumps(value, ensure_ascii=ascii_only(), indent=2))
             return
         for line in lines:
-            print(_printable(line))
-
-
-def _printable(text: str) -> str:
-    # A stored text must not be able to steer the terminal.
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
-
-
-def warn(text: str) -> None:
-    """Print one line for people beside the output."""
-    print(f"memrelay: {_printable(text)}", file=sys.stderr)
-
-
-def ascii_only() -> bool:
-    """Whether JSON on standard output is to have nothing but ASCII.
-
-    JSON may hold control characters as they are, and a terminal would obey them; an encoding may
-    lack other characters.
-    """
-    return sys.stdout.isatty() or (sys.stdout.encoding or "").lower()[:3] != "utf"
-
-
-def open_streams() -> None:
-    """Let standard streams take any text, and be there if they were closed.
-
-    Raises:
-        MemrelayError: standard output is closed, so that nothing could be shown.
-    """
-    shown = sys.stdout is not None
-    # In this order they take the numbers that are free, which no other file must get.
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    if not shown:
-        raise MemrelayError("Standard output is closed; to see nothing, send it to /dev/null.")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # As on standard error: what its encoding lacks is readable still, and nothing is lost.
-        sys.stdout.reconfigure(errors="backslashreplace")
+            print(printable(line))
 
 
 def text_of(words: Sequence[str]) -> str:

@@ -8,11 +8,11 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Iterator
 
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, text_of
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.events import Event, parse_place
+from memrelay.sync_client import SyncMemoryClient
 from memrelay.webhooks import EVENTS, Webhook
 
 

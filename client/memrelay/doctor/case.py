@@ -18,7 +18,6 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from memrelay.client import SyncMemoryClient
 from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, is_named, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
@@ -28,6 +27,7 @@ from memrelay.private import read_private
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.seen import Seen, SeenFile
+from memrelay.sync_client import SyncMemoryClient
 
 _PRIVATE_KEY = re.compile(rb"""["']([0-9a-fA-F]{64})["']""")  # and whatever looks like one
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}

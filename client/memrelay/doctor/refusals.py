@@ -17,7 +17,6 @@ from typing import NamedTuple
 import httpx
 
 from memrelay.answers import read_json_object, rfc3339
-from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, certificates_for, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
@@ -29,6 +28,7 @@ from memrelay.sealed.keys import account_id_of, account_text
 from memrelay.seen import Seen
 from memrelay.session import Grants
 from memrelay.signing import RequestSigner
+from memrelay.sync_client import SyncMemoryClient
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
 

@@ -4,11 +4,27 @@ It depends on no gateway. A relayer that is slow, away or wrong never reaches th
 answers within its deadline, with nothing if need be.
 """
 
-from memrelay.gateway.blocking import BlockingGateway
-from memrelay.gateway.events import Context, Injection, Message
-from memrelay.gateway.hooks import Gateway
-from memrelay.gateway.roster import Roster
-from memrelay.gateway.settings import GatewaySettings
+from typing import TYPE_CHECKING
+
+from memrelay.exports import import_on_access
+
+if TYPE_CHECKING:
+    from memrelay.gateway.blocking import BlockingGateway
+    from memrelay.gateway.events import Context, Injection, Message
+    from memrelay.gateway.hooks import Gateway
+    from memrelay.gateway.roster import Roster
+    from memrelay.gateway.settings import GatewaySettings
+else:  # a command that reads a gateway's settings needs none of the hooks
+    __getattr__ = import_on_access(
+        __name__,
+        {
+            "blocking": ("BlockingGateway",),
+            "events": ("Context", "Injection", "Message"),
+            "hooks": ("Gateway",),
+            "roster": ("Roster",),
+            "settings": ("GatewaySettings",),
+        },
+    )
 
 __all__ = [
     "BlockingGateway",

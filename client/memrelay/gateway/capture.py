@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Self, TypeVar, TypeVarTuple
 
 from memrelay.answers import rfc3339
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
 from memrelay.extraction import degradation
 from memrelay.gateway.erasures import Erasures

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.config import Settings
 from memrelay.errors import ConfigError, MemrelayError
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.config import (
     Settings,
     agent_name,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import __version__
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.errors import ConfigError, MemrelayError, NotAllowed, NotAuthenticated, NotGranted
 from memrelay.gateway.endpoint import LINE_BYTES_MAX, LOOPBACK, Endpoint
 from memrelay.gateway.events import Context

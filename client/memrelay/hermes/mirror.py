@@ -10,10 +10,10 @@ import threading
 from collections import deque
 from weakref import WeakSet
 
-from memrelay.client import SyncMemoryClient
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.roster import Roster, Seat
+from memrelay.sync_client import SyncMemoryClient
 
 log = logging.getLogger("memrelay.hermes")
 

@@ -12,7 +12,7 @@ are told (`commands/imports.py`).
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.errors import BadRequest, Conflict, TooLarge
 from memrelay.importing.found import Fault, source_of
 from memrelay.importing.journal import Journal

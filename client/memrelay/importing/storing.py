@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.errors import (
     BadRequest,
     Conflict,

@@ -1,7 +1,7 @@
 """The MCP server: one agent's memory as tools, resources and prompts, for any MCP client.
 
 It does not own the tools (`tools.py`), the transports (`serve.py`) or the memory itself
-(`client.py`). It needs the extra `memrelay[mcp]`.
+(`async_client.py`). It needs the extra `memrelay[mcp]`.
 
 - The private key stays in this process, which signs for itself; no message of the protocol has it.
 - A failure is an answer in plain words with a stable code, and one log line without content.

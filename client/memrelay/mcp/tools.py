@@ -18,7 +18,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
-from memrelay.client import MemoryClient
+from memrelay.async_client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation

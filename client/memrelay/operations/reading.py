@@ -1,6 +1,6 @@
 """What a client can read: what fits a query, sizes, keys and receipts; free of I/O.
 
-It does not own carrying steps out (`client.py`), trust and unlocking (`session.py`), lists
+It does not own carrying steps out (`sync_client.py`), trust and unlocking (`session.py`), lists
 (`listing.py`) or what changes memories (`writing.py`) and keys (`keyholders.py`).
 
 Source: SPEC.md §11.

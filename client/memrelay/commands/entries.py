@@ -1,0 +1,53 @@
+"""How memories look to people: their text, writer and time, and that there are none.
+
+It does not own lists of them (`listing.py`).
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
+from memrelay.models import Memory, NamespaceInfo
+from memrelay.sealed.keys import masked, normalise_namespace
+
+INDENT = " " * 8  # more than stands before any line of our own
+
+
+def tell_nothing_found(
+    shell: Shell, named: Iterable[str], existing: Callable[[], Iterable[NamespaceInfo]]
+) -> None:
+    """Tell people that nothing was found, or that namespaces which they named have no memory yet.
+
+    Those may be mistyped, or just granted: the relayer knows a namespace by its first memory.
+    `existing` returns those that this key may see.
+    """
+    if shell.args.json:
+        return
+    names = list(named)
+    there = {info.name for info in existing()} if names else set()
+    empty = [name for name in names if normalise_namespace(name) not in there]
+    for name in empty:
+        warn(f"Nothing is stored in the namespace {name} yet.")
+    if not empty:
+        warn("Nothing found.")
+
+
+def when(moment: datetime | None) -> str:
+    """Return a time for people: in UTC, to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%MZ}" if moment else ""
+
+
+def writer(memory: Memory) -> str:
+    """Return who wrote a memory: the label of the key, else its beginning."""
+    return memory.writer_label or masked(memory.writer or "")
+
+
+def shown(memory: Memory) -> str:
+    """Return a memory's text for people."""
+    return "(sealed by another client)" if memory.text is None else memory.text
+
+
+def one_entry(text: str) -> str:
+    """Return a text for people, among others: none of its lines can look like another memory."""
+    return text.replace("\n", f"\n{INDENT}")
