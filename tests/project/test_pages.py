@@ -1,5 +1,5 @@
 """What the pages tell to type can be typed: variables, tokens and where the client comes from.
-What they tell of changes, they tell once.
+What they tell of changes, they tell once, and what they link to is there.
 
 Not here: what else the pages of `deploy/` say (`tests/deploy`), what examples do (`tests/client`).
 """
@@ -7,9 +7,11 @@ Not here: what else the pages of `deploy/` say (`tests/deploy`), what examples d
 import re
 import subprocess
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "client"
@@ -40,6 +42,38 @@ def test_nobody_is_told_to_install_what_a_registry_has_under_our_name(page: str)
     told = re.findall(r"\bpip install\b[^`\n#]*", PAGES[page])
     ours = [line for line in told if re.search(r"""[\s'"]memrelay(?:[\s\['"]|$)""", line)]
     assert ours == []
+
+
+def targets(page: str) -> list[str]:
+    """Lists where a page's links and pictures within the project lead."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page)
+    inner = [token for block in tokens for token in block.children or ()]
+    found = [token.attrGet("href") or token.attrGet("src") for token in inner]
+    return [str(target) for target in found if target and not re.match(r"[a-z]+:", str(target))]
+
+
+def anchors(page: str) -> set[str]:
+    """Makes of each heading the name that links know it by."""
+    tokens = MarkdownIt("commonmark").parse(page)
+    headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_project_leads_somewhere(page: str) -> None:
+    broken = []
+    for target in targets(PAGES[page]):
+        path, _, anchor = target.partition("#")
+        file = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text())):
+            broken.append(target)
+    assert broken == []
+
+
+def test_links_and_anchors_are_read() -> None:
+    page = "# A `b`: C's d\n\n[x](a.md#b) ![y](c.svg) [z](https://a.example) `[no](d.md)`\n"
+    assert targets(page) == ["a.md#b", "c.svg"]
+    assert anchors(page) == {"a-b-cs-d"}
 
 
 @pytest.mark.parametrize("page", ["CHANGELOG.md", "DECISIONS.md"])

@@ -8,6 +8,7 @@ import pytest
 from tests.project import sentences
 
 PLAIN = {
+    "README.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
 }
 """The greatest average, and the greatest share of sentences of more than 35 words, of each page."""
