@@ -9,6 +9,7 @@ from tests.project import sentences
 
 PLAIN = {
     "CHANGELOG.md": (20.0, 0.03),
+    "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
 }
