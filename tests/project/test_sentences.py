@@ -8,6 +8,7 @@ import pytest
 from tests.project import sentences
 
 PLAIN = {
+    "BENCHMARKS.md": (20.0, 0.03),
     "CHANGELOG.md": (20.0, 0.03),
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
