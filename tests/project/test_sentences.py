@@ -10,6 +10,7 @@ from tests.project import sentences
 PLAIN = {
     "BENCHMARKS.md": (20.0, 0.03),
     "CHANGELOG.md": (20.0, 0.03),
+    "COMPARISON.md": (17.0, 0.0),
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
