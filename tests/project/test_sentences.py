@@ -13,6 +13,7 @@ PLAIN = {
     "COMPARISON.md": (17.0, 0.0),
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
+    "client/README.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
 }
 """The greatest average, and the greatest share of sentences of more than 35 words, of each page."""
