@@ -14,6 +14,13 @@ PLAIN = {
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
     "client/README.md": (17.0, 0.0),
+    "client/docs/agents.md": (17.0, 0.0),
+    "client/docs/hermes.md": (17.0, 0.0),
+    "client/docs/import-export.md": (17.0, 0.0),
+    "client/docs/mcp.md": (17.0, 0.0),
+    "client/docs/openai.md": (17.0, 0.0),
+    "client/docs/openclaw.md": (17.0, 0.0),
+    "client/docs/troubleshooting.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
 }
 """The greatest average, and the greatest share of sentences of more than 35 words, of each page."""
