@@ -7,6 +7,8 @@ Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), 
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
   as long as some process could hold them, then left until `waiting.py` queues it again.
+- Each kind of job has places of its own: none waits for another kind, and re-sealing and erasing
+  least of all. A job that takes long works in slices: it gives its place back behind each.
 - A job that ends every worker which takes it is parked (`parking.py`), so that others go on.
 - A job that failed is held until it is forgotten; so there is one at a time.
 - What ends by time is left alone while this machine's clock is not the database's: requests signed
@@ -27,11 +29,11 @@ from pgqueuer import AsyncpgDriver, Job, QueueManager
 from pgqueuer.errors import RetryRequested
 
 from relayer import parking
+from relayer.backlog import Backlog
 from relayer.clock import utc_now
 from relayer.database import index_steps, queue
 from relayer.database import memories as rows
 from relayer.database import requests as request_rows
-from relayer.database import vectors as vector_rows
 from relayer.database.check import database_clock
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import (
@@ -62,12 +64,15 @@ log = logging.getLogger("relayer.jobs")
 
 HELD: Final = timedelta(minutes=10)  # of a job that failed, and of what the queue's log says
 FORGOTTEN_PAGES_MAX: Final = 20  # in one round of housekeeping
-JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
-EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
-REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
-RESEALED_MAX: Final = 1  # accounts at once
-CONSOLIDATED_MAX: Final = 1  # namespaces at once
-SLICE_S: Final = 20  # of one account before the next has its turn
+# Places, so that requests keep their share of connections and processors. Of one worker:
+EMBEDDED_MAX: Final = 8  # short jobs, of which an account has few
+REINDEXED_MAX: Final = 2  # accounts, each with all that it has waiting
+# Of all workers:
+EXTRACTIONS_MAX: Final = 2  # since each is a paid model call
+RESEALED_MAX: Final = 2  # accounts
+CONSOLIDATED_MAX: Final = 1  # namespaces
+BATCH: Final = 4  # jobs that are taken at once
+SLICE_S: Final = 5  # of one account before the next has its turn
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
 STEADY_S: Final = 3.0  # with a connection, before jobs count as taken
@@ -84,7 +89,7 @@ Work = Callable[[AccountId, Keys, Sequence[Any], bool], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
 
 
-class _SliceOver(RetryRequested):
+class _SliceOver(Exception):
     """An account had its time, and goes on after those that had less."""
 
 
@@ -110,13 +115,15 @@ class Worker:
         self._connect_args = connect_args
         self._slice_s = slice_s
         self._database = database
-        self._indexer = indexer
         self._analysis = analysis
         self._resealer = resealer
         self._consolidator = consolidator
         self._restore = restore
         self._custody = custody
         self._waiting = waiting
+        self._backlog = Backlog(
+            database=database, indexer=indexer, custody=custody, waiting=waiting
+        )
         self._outbox = outbox
         self._chores = chores
         self._manager: QueueManager | None = None
@@ -210,7 +217,10 @@ class Worker:
         self._away_since_s = None
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
-        manager = QueueManager(Outcomes(AsyncpgDriver(connection), database=self._database))
+        places = {queue.EMBED: EMBEDDED_MAX, queue.REINDEX: REINDEXED_MAX}
+        manager = QueueManager(
+            Outcomes(AsyncpgDriver(connection), database=self._database, places=places)
+        )
         if self._manager is not None:
             # What runs here since before is not begun again, however long it could not say so.
             manager.job_context = self._manager.job_context
@@ -218,7 +228,7 @@ class Worker:
         for entrypoint, handler, limit in (
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
-            (queue.REINDEX, self._reindex, REINDEXED_MAX),
+            (queue.REINDEX, self._reindex, 0),
             (queue.RESEAL, self._reseal, RESEALED_MAX),
             (queue.CONSOLIDATE, self._consolidate, CONSOLIDATED_MAX),
             (queue.RESTORE, self._restore_rows, 1),
@@ -228,8 +238,7 @@ class Worker:
             register(observed(entrypoint, handler, put_back=RetryRequested))
         await manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
-            batch_size=JOBS_MAX // 2,
-            max_concurrent_tasks=JOBS_MAX,
+            batch_size=BATCH,
             heartbeat_timeout=timedelta(seconds=HEARTBEAT_S),
             shutdown_on_listener_failure=True,
             log_aggregation_interval=timedelta(0),  # into a table that only grows
@@ -243,42 +252,27 @@ class Worker:
 
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
-            for turn_id in ids:
+            go_on = self._slice()
+            for number, turn_id in enumerate(ids):
+                if number and not go_on():
+                    raise _SliceOver
                 await self._unless_stopped(self._analysis.extract_turn(account, keys, turn_id))
 
         await self._with_keys(job, work)
 
     async def _reindex(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys | None, *_: object) -> None:
-            until = time.monotonic() + self._slice_s
-            # Keys that are lent during a pass, and what becomes due behind it, have no other job.
-            while keys is not None and await self._pass(account, keys, until):
-                keys = await self._custody.job_keys(account)
+        async def work(account: AccountId, keys: Keys, _: object, doubted: bool) -> None:
+            working = self._backlog.work(account, keys, self._slice(), apart=doubted)
+            if not await self._unless_stopped(working):
+                raise _SliceOver
             log.info("an account is reindexed", extra={"event": "jobs.reindexed"})
 
         await self._with_keys(job, work)
 
-    async def _pass(self, account: AccountId, keys: Keys, until: float) -> bool:
-        """Work through what is due once; whether there may be more now.
-
-        Raises:
-            _SliceOver: the account's time is over.
-        """
-        numbers = await self._waiting.numbers_of(account, keys)
-        position, changed = vector_rows.START, False
-        parked = await parking.parked(self._database, queue.EMBED, account)
-        while page := await self._unless_stopped(
-            self._indexer.next_page(account, keys, position, numbers, passing_over=parked)
-        ):
-            position, changed = page.after, changed or page.changed
-            # A slice that changed nothing would begin the same pass again for ever.
-            if changed and time.monotonic() >= until:
-                raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
-        if changed or await self._custody.job_keys(account) != keys:
-            return True
-        if position != vector_rows.START:
-            self._waiting.rest(account)
-        return False
+    def _slice(self) -> Callable[[], bool]:
+        """What tells if there is time left of a slice that begins now."""
+        until = time.monotonic() + self._slice_s
+        return lambda: time.monotonic() < until
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         """What this gives; a long text takes minutes, and whoever ends a process waits for seconds.
@@ -299,12 +293,11 @@ class Worker:
 
     async def _reseal(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys | None, *_: object) -> None:
-            until = time.monotonic() + self._slice_s
-            done: Keys | None = None
+            go_on, done = self._slice(), None
             # Keys that are lent during a pass have no other job.
             while keys is not None and keys != done:
-                if not await self._resealer.work(account, keys, lambda: time.monotonic() < until):
-                    raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
+                if not await self._resealer.work(account, keys, go_on):
+                    raise _SliceOver
                 done, keys = keys, await self._custody.reseal_keys(account)
 
         await self._with_keys(job, work, self._custody.reseal_keys)
@@ -317,12 +310,11 @@ class Worker:
 
     async def _consolidate(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
-            until = time.monotonic() + self._slice_s
+            go_on = self._slice()
             for run_id in ids:
-                if not await self._unless_stopped(
-                    self._consolidator.work(account, keys, run_id, lambda: time.monotonic() < until)
-                ):
-                    raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
+                working = self._consolidator.work(account, keys, run_id, go_on)
+                if not await self._unless_stopped(working):
+                    raise _SliceOver
 
         await self._with_keys(job, work)
 
@@ -339,7 +331,9 @@ class Worker:
             await work(account, keys, ids, taken > 1)
         except _SliceOver:
             await self._step_behind(job)
-            raise
+            # Of those that are last the oldest is taken: it lets others go first by waiting.
+            wait_s = POLL_S if job.priority <= queue.LAST else 0
+            raise RetryRequested(timedelta(seconds=wait_s), "more is left") from None
         except RetryRequested:
             raise
         except NotAllowed:

@@ -1,17 +1,19 @@
-"""What became of jobs, as the queue is told: over, failed, or to begin again.
+"""What a worker takes of the queue, and what became of it: over, failed, or to begin again.
 
 Not here: what jobs do (`jobs.py`), statements (`database.queue`).
 """
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from pgqueuer import AsyncpgDriver, Job, Queries
 from pgqueuer.models import TracebackRecord
-from pgqueuer.types import JOB_STATUS, JobId
+from pgqueuer.ports.repository import EntrypointExecutionParameter
+from pgqueuer.types import JOB_STATUS, JobId, QueueEntrypoint, QueueManagerId
 
 from relayer.database import queue
 from relayer.database.pool import Database
@@ -25,13 +27,38 @@ Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 
 @dataclass
 class Outcomes(Queries):
-    """pgqueuer's statements; but what was asked for while it ran begins again instead of ending.
+    """pgqueuer's statements; but each kind has places of its own, and what was asked for while it
+    ran begins again instead of ending.
+
+    `places` are those of one worker, of kinds that it may have many jobs of. The others have few in
+    all workers together, by their limit in the queue. No kind ever takes the place of another.
 
     What becomes of a job is written by the pool's connections: a worker that lost its own one goes
     on with what it does, and has done what it did.
     """
 
     database: Database = field(kw_only=True)
+    places: Mapping[str, int] = field(kw_only=True)
+
+    async def dequeue(
+        self,
+        batch_size: int,
+        entrypoints: dict[QueueEntrypoint, EntrypointExecutionParameter],
+        queue_manager_id: QueueManagerId,
+        global_concurrency_limit: int | None,
+        heartbeat_timeout: timedelta,
+    ) -> list[Job]:
+        """Take jobs of each kind that has a place free."""
+        others = {kind: each for kind, each in entrypoints.items() if kind not in self.places}
+        groups = [(others, global_concurrency_limit)]
+        groups += [({k: entrypoints[k]}, self.places[k]) for k in entrypoints if k in self.places]
+        found = list[Job]()
+        for kinds, most in groups:
+            if kinds:
+                found += await super().dequeue(
+                    batch_size, kinds, queue_manager_id, most, heartbeat_timeout
+                )
+        return found
 
     async def update_heartbeat(self, job_ids: list[JobId]) -> None:
         """Note that jobs are still worked on, by the worker's own connection while there is one:

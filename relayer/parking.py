@@ -26,7 +26,6 @@ TAKEN_MAX: Final = 5  # in vain; processes also end for reasons that are not a j
 PARKED_MIN: Final = timedelta(minutes=10)
 PARKED_MAX: Final = timedelta(days=1)  # another release may cope with it
 SPREAD_S: Final = 2.0  # over which jobs are begun that a worker ended over
-LONG: Final = timedelta(minutes=5)  # beyond what a job is put back for otherwise
 log = logging.getLogger("relayer.parking")
 
 
@@ -56,8 +55,3 @@ async def set_aside(
 def parked_for(age: timedelta) -> timedelta:
     """How long a job of that age is put off: each time about three times as long as before."""
     return min(max(2 * age, PARKED_MIN), PARKED_MAX)
-
-
-async def parked(database: Database, entrypoint: str, account: AccountId) -> set[uuid.UUID]:
-    """What the account's parked jobs of this kind are about."""
-    return await queue.put_off(database, entrypoint, account, LONG)

@@ -3,10 +3,11 @@
 Not here: what a job does (`relayer.jobs`). The statements that put in and take are pgqueuer's.
 
 - A payload names an account and ids, nothing else.
-- Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
-  others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
-  does a long job, one step for each slice that it had, up to the last place: what sank without end
-  would wait for as many turns of others that are as long.
+- Jobs run in the order of their priority, then of their age. A long job steps behind others, one
+  step for each slice that it had, up to the last place: what sank without end would wait for as
+  many turns of others that are as long.
+- An account has a few short jobs at most, or one for all that it has waiting (`embed_soon`). So
+  what an account has waiting takes one place, however much it is.
 - A job is asked for as often as it is put in while one like it waits or runs: a number that rises.
   It is over when that is as it was when it was taken; else it may have looked too early for what it
   was asked for since, and begins again. So there is one at a time.
@@ -40,7 +41,9 @@ KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BL
 STATES: Final = ("queued", "picked", "failed")
 
 _ASKED: Final = "asked"  # in the headers of a job: how often it was asked for since it was put in
-BACKLOG_STEP: Final = 20  # one request of the greatest size
+BACKLOG_STEP: Final = 20  # turns, or jobs, of an account: the next come a step behind
+SHORT_MEMORIES: Final = 20  # of an account, that wait together as short jobs: a bulk request
+SHORT_BYTES: Final = 16 * 2**10  # sealed, of these together: about a second of one processor
 BACKLOG_COUNTED_MAX: Final = 1_000
 LAST: Final = -(BACKLOG_COUNTED_MAX // BACKLOG_STEP)  # the place behind all that jobs begin with
 _BEHIND: Final = f"greatest(priority - 1, {LAST})"
@@ -89,11 +92,6 @@ SELECT count(*) AS taken FROM pgqueuer_log
 WHERE job_id = $1 AND status = 'picked'
   AND id > coalesce((SELECT max(id) FROM pgqueuer_log WHERE job_id = $1 AND status = 'queued'), 0)
 """
-# What waits for longer than that.
-_PUT_OFF: Final = """
-SELECT payload FROM pgqueuer
-WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::interval
-"""
 # One step behind others that wait. To be put back counts as an attempt; this one did what it could.
 _STEP_BEHIND: Final = f"""
 UPDATE pgqueuer SET priority = {_BEHIND}, attempts = -1 WHERE id = $1
@@ -133,11 +131,12 @@ WITH forgotten AS (
 )
 SELECT count(*) AS forgotten FROM forgotten
 """
-# How many of an account's memories wait for their vectors, as far as they are counted. The index is
-# one of sealed memories: without saying so, each write reads all that its account has.
+# How many of an account's memories wait for their vectors, and their bytes, as far as they are
+# counted. The index is one of sealed memories: without saying so, each write reads all that its
+# account has.
 _MEMORIES_BEHIND: Final = """
-SELECT count(*) FROM (
-    SELECT 1 FROM memories
+SELECT count(*) AS memories, coalesce(sum(size_bytes), 0) AS bytes FROM (
+    SELECT size_bytes FROM memories
     WHERE account_id = $1 AND index_version = $3 AND embedding_version = '' AND format = 'sealed'
     LIMIT $2) m
 """
@@ -213,21 +212,28 @@ async def begin_again(connection: Connection, ended: Mapping[int, int]) -> set[i
     return again
 
 
-async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:
-    """The priority, 0 or less, of an account's next job to embed."""
-    waiting = await connection.fetchval(
-        _MEMORIES_BEHIND, account, BACKLOG_COUNTED_MAX, index_version
+async def embed_soon(
+    connection: Connection, account: AccountId, ids: Sequence[uuid.UUID], *, index_version: int
+) -> None:
+    """Queue the embedding of memories that this transaction has written.
+
+    Where little of the account waits, a job for these alone, which is over soon. Otherwise its one
+    job for all that waits, which works in slices.
+    """
+    waiting = await connection.fetchrow(
+        _MEMORIES_BEHIND, account, SHORT_MEMORIES + 1, index_version
     )
-    return _place(waiting)
+    assert waiting is not None
+    if waiting["memories"] > SHORT_MEMORIES or waiting["bytes"] > SHORT_BYTES:
+        await enqueue(connection, REINDEX, account)
+    else:
+        await enqueue(connection, EMBED, account, ids)
 
 
 async def behind_turns(connection: Connection, account: AccountId) -> int:
     """The priority, 0 or less, of an account's next job to extract."""
-    return _place(await connection.fetchval(_TURNS_BEHIND, account, BACKLOG_COUNTED_MAX))
-
-
-def _place(waiting: int) -> int:
-    """What is written just now is counted, too, and does not wait for itself."""
+    waiting: int = await connection.fetchval(_TURNS_BEHIND, account, BACKLOG_COUNTED_MAX)
+    # What is written just now is counted, too, and does not wait for itself.
     return -(max(0, waiting - 1) // BACKLOG_STEP)
 
 
@@ -257,10 +263,14 @@ async def not_there(
     return [ids for key, ids in zip(keys, jobs, strict=True) if key not in there]
 
 
-async def named(database: Database, entrypoint: str) -> list[uuid.UUID]:
-    """What the jobs of one kind are about that wait, run, or failed lately."""
+async def named(
+    database: Database, entrypoint: str, account: AccountId | None = None
+) -> list[uuid.UUID]:
+    """What the jobs of one kind are about, of one account or all, that wait, run, or failed
+    lately."""
     rows = await database.fetch(_NAMED, entrypoint)
-    return [i for r in rows for i in decode_payload(r["payload"])[1]]
+    jobs = [decode_payload(r["payload"]) for r in rows]
+    return [i for owner, ids in jobs if account in (None, owner) for i in ids]
 
 
 async def forget(database: Database, *, older_than: timedelta, pages_max: int) -> None:
@@ -276,15 +286,6 @@ async def taken(database: Database, job_id: int) -> int:
     """How often workers took a job and never said what became of it, the present one included."""
     row = await database.fetchrow(_TAKEN, job_id)
     return 0 if row is None else int(row["taken"])
-
-
-async def put_off(
-    database: Database, entrypoint: str, account: AccountId, longer_than: timedelta
-) -> set[uuid.UUID]:
-    """What the account's jobs are about that will not be taken for that long."""
-    rows = await database.fetch(_PUT_OFF, entrypoint, longer_than)
-    jobs = [decode_payload(r["payload"]) for r in rows]
-    return {i for owner, ids in jobs if owner == account for i in ids}
 
 
 def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -> str:

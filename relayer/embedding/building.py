@@ -93,7 +93,10 @@ def _builtin_embedder(settings: Settings, published: Published) -> Embedder:
     embedder = builtin.BuiltinEmbedder(
         folder=model.folder_of(published, settings.model_dir), published=published
     )
-    return _cached(settings, CoalescingEmbedder(inner=embedder, flights_max=builtin.THREADS))
+    together = CoalescingEmbedder(
+        inner=embedder, flights_max=builtin.THREADS, embed=embedder.embed_query
+    )
+    return _cached(settings, together)
 
 
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:

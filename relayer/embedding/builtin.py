@@ -24,6 +24,7 @@ _PASSAGE_TOKENS: Final = 126
 _OVERLAP_TOKENS: Final = 16
 # Larger runs are no faster per token, and a query waits for the run that is under way.
 _TOKENS_PER_RUN_MAX: Final = 128
+_BEHIND_QUERIES: Final = 1 << 20  # more than any query costs: what is stored waits for it
 _CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
 THREADS: Final = 2
 _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving them to a thread
@@ -32,7 +33,8 @@ _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving 
 class BuiltinEmbedder:
     """A published model in this process; runs in worker threads, from files and without network.
 
-    Each run of a call is queued by itself, and short ones come first: a query waits for one run.
+    Each run of a call is queued by itself, those of queries before all others: a query waits for
+    the runs under way, whatever else there is to do.
     """
 
     def __init__(
@@ -70,6 +72,13 @@ class BuiltinEmbedder:
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
+        return await self._embedded(texts, _BEHIND_QUERIES)
+
+    async def embed_query(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
+        """Return the same as `embed`, before all that is embedded to be stored."""
+        return await self._embedded(texts, 0)
+
+    async def _embedded(self, texts: Sequence[str], behind: int) -> Vectors:
         vectors = np.empty((len(texts), self.dim), np.float32)
         if sum(map(len, texts)) <= _CHARS_AT_ONCE_MAX:
             rows = self._token_ids(texts)
@@ -78,9 +87,9 @@ class BuiltinEmbedder:
             rows = await asyncio.to_thread(self._token_ids, texts)
         runs = _runs(rows)
         if len(texts) == 1:
-            await self._fill(vectors, rows, runs)
+            await self._fill(vectors, rows, runs, behind)
         else:
-            lanes = (self._fill(vectors, rows, runs) for _ in range(self._threads))
+            lanes = (self._fill(vectors, rows, runs, behind) for _ in range(self._threads))
             await asyncio.gather(*lanes)
         return vectors
 
@@ -97,13 +106,18 @@ class BuiltinEmbedder:
         return knowing.known(self._tokenizer, text)
 
     async def _fill(
-        self, vectors: Vectors, rows: Sequence[list[int]], runs: Iterator[list[int]]
+        self,
+        vectors: Vectors,
+        rows: Sequence[list[int]],
+        runs: Iterator[list[int]],
+        behind: int,
     ) -> None:
         """Put the vectors of one run after the other in their places, as long as there are any."""
         for run in runs:
             part = [rows[at] for at in run]
             with embedding(len(part)):
-                vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
+                cost = behind + sum(map(len, part))
+                vectors[run] = await self._runs.run(cost, self._run, part)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         first, last = self._special

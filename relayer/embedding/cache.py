@@ -107,13 +107,21 @@ class CoalescingEmbedder(Around):
     """`inner` with small calls of the same moment sent as one.
 
     A call that finds nothing under way is not held back; while `flights_max` batches are under way
-    the others gather. Accounts are mixed, so a cache belongs around this and never inside.
+    the others gather. Accounts are mixed, so a cache belongs around this and never inside. `embed`
+    is how `inner` embeds queries, if it has a way of its own for them.
     """
 
     def __init__(
-        self, *, inner: Embedder, flights_max: int = 1, texts_max: int = 16, waiting_max: int = 1024
+        self,
+        *,
+        inner: Embedder,
+        flights_max: int = 1,
+        texts_max: int = 16,
+        waiting_max: int = 1024,
+        embed: Callable[..., Awaitable[Vectors]] | None = None,
     ) -> None:
         super().__init__(inner)
+        self._embed = embed or inner.embed
         self._flights_max = flights_max
         self._texts_max = texts_max
         self._waiting_max = waiting_max
@@ -127,7 +135,7 @@ class CoalescingEmbedder(Around):
             Unavailable: `embedder.busy`, too many calls are waiting; or what `inner` raises.
         """
         if not 0 < len(texts) <= self._texts_max // 2:
-            return await self.inner.embed(texts, account=account)
+            return await self._embed(texts, account=account)
         if len(self._waiting) >= self._waiting_max:
             embedding_failed("busy")
             raise Unavailable("The embedding model is busy.", code="embedder.busy", retry_after_s=1)
@@ -158,7 +166,7 @@ class CoalescingEmbedder(Around):
 
     async def _embed_together(self, calls: list[_Waiting]) -> None:
         try:
-            vectors = await self.inner.embed([text for call in calls for text in call.texts])
+            vectors = await self._embed([text for call in calls for text in call.texts])
         except TextRefused as error:
             if len(calls) == 1:
                 _fail(calls, error)

@@ -2,8 +2,8 @@
 
 Not here: the model, and how texts become runs (`builtin.py`).
 
-- A question is a short run and somebody waits for it; a batch of memories is many long ones. So a
-  question waits for a run under way and never for a batch.
+- A question is a run that costs less, and somebody waits for it; a batch of memories is many that
+  cost more. So a question waits for a run under way and never for a batch.
 """
 
 import asyncio

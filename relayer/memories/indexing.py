@@ -10,7 +10,7 @@ Not here: when (`jobs.py`, `upkeep/reindex.py`), embedding (`embedding/`), state
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -23,6 +23,7 @@ from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed
 from relayer.memories.opening import Opener, fitting, has_key, key_of
+from relayer.memories.partial import Partial, Partials, Unfinished
 from relayer.memories.sealing import index_entries
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId, NamespaceKey
@@ -33,7 +34,8 @@ from relayer.words import INDEX_VERSION
 log = logging.getLogger("relayer.indexing")
 
 PAGE: Final = 64  # memories; one request to most embedding endpoints
-PAGE_BYTES: Final = 1 << 20  # of sealed texts: a page of long ones must not fill the memory
+PAGE_BYTES: Final = 1 << 16  # of sealed texts: a page takes seconds, and a slice ends behind one
+STEP: Final = 64  # passages of a long memory, before it is asked if the slice is over
 REFUSED_MAX: Final = 8  # passages of one memory, before the rest of it is not offered
 Part = tuple[Row, int, str]  # memory row, number, passage
 
@@ -58,6 +60,7 @@ class Indexer:
         self._database = database
         self._opener = opener
         self._embedder = embedder
+        self._partials = Partials()
         self.versions = vector_rows.Versions(INDEX_VERSION, embedder.version if embedder else None)
 
     async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
@@ -97,6 +100,7 @@ class Indexer:
         after: vector_rows.Position,
         namespace_ids: Sequence[int] | None,
         passing_over: Set[uuid.UUID] = frozenset(),
+        go_on: Callable[[], bool] = lambda: True,
     ) -> Page | None:
         """Bring a page of memories up to date; None after the last.
 
@@ -104,6 +108,7 @@ class Indexer:
 
         Raises:
             Unavailable: the embedder or a store is away.
+            Unfinished: within a long memory, `go_on` says that the slice is over.
         """
         found = await vector_rows.due(
             self._database,
@@ -117,11 +122,17 @@ class Indexer:
             return None
         page = fitting(found, PAGE_BYTES)
         wanted = [row for row in page if row["memory_id"] not in passing_over]
-        changed = await self._index(account, keys, wanted)
+        changed = await self._index(account, keys, wanted, go_on)
         last = page[-1]
         return Page((last["index_version"], last["embedding_version"], last["seq"]), changed)
 
-    async def _index(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> bool:
+    async def _index(
+        self,
+        account: AccountId,
+        keys: Keys,
+        found: Sequence[Row],
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Bring these memories up to date; whether any is now that was not."""
         drafts = await self._opener.drafts(
             account, keys, [row for row in found if has_key(keys, row)]
@@ -131,11 +142,13 @@ class Indexer:
         vectors: list[vector_rows.Vector] = []
         unembedded = [pair for pair in drafts.opened if self._lacks_vector(pair[0])]
         if self._embedder is not None and unembedded:
-            parts = await asyncio.to_thread(_parts, self._embedder, unembedded)
-            taken, flat = await _embedded(self._embedder, account, parts)
-            vectors = await asyncio.to_thread(_turned, self._embedder, keys, taken, flat)
+            if len(unembedded) == 1:
+                vectors = await self._one(self._embedder, account, keys, *unembedded[0], go_on)
+            else:
+                parts = await asyncio.to_thread(_parts, self._embedder, unembedded)
+                vectors = await _vectors(self._embedder, account, keys, parts)
             refused = {row["memory_id"] for row, _ in unembedded}
-            refused -= {row["memory_id"] for row, _, _ in taken}
+            refused -= {row["memory_id"] for row, _, _ in vectors}
             given_up |= dict.fromkeys(refused, vector_rows.NO_VECTOR)
         if not (words or vectors or given_up or drafts.missing):
             return False
@@ -153,6 +166,34 @@ class Indexer:
                 blobs={row["memory_id"]: row["blob_id"] for row in found},
             ),
         )
+
+    async def _one(
+        self,
+        embedder: Embedder,
+        account: AccountId,
+        keys: Keys,
+        row: Row,
+        draft: Draft,
+        go_on: Callable[[], bool],
+    ) -> list[vector_rows.Vector]:
+        """The vectors of one memory, which may have thousands of passages.
+
+        Raises:
+            Unfinished: the slice is over, and what there is of them is kept for the next.
+        """
+        text = draft.text
+        partial = self._partials.take(account, row)
+        if partial is None:
+            partial = Partial.of(text, await asyncio.to_thread(embedder.split, text))
+        while (left := partial.spans[partial.offered :]) and partial.refused < REFUSED_MAX:
+            parts = [(row, n, text[slice(*span)]) for n, span in enumerate(left[:STEP])]
+            found = await _vectors(embedder, account, keys, parts)
+            partial.vectors += [vector for _, _, vector in found]
+            partial.offered += len(parts)
+            is_over = len(left) > STEP and not go_on()
+            if is_over and self._partials.keep(account, row, partial):
+                raise Unfinished
+        return [(row, n, vector) for n, vector in enumerate(partial.vectors)]
 
     def _lacks_vector(self, row: Row) -> bool:
         return bool(row["embedding_version"] != self.versions.embedding)
@@ -175,6 +216,18 @@ def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part
         for row, draft in drafts
         for n, passage in enumerate(embedder.split(draft.text))
     ]
+
+
+async def _vectors(
+    embedder: Embedder, account: AccountId, keys: Keys, parts: Sequence[Part]
+) -> list[vector_rows.Vector]:
+    """The turned vectors of these parts, but for those that no endpoint takes.
+
+    Raises:
+        Unavailable: the embedder is away, or takes no text at all.
+    """
+    taken, flat = await _embedded(embedder, account, parts)
+    return await asyncio.to_thread(_turned, embedder, keys, taken, flat)
 
 
 async def _embedded(

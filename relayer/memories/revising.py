@@ -318,10 +318,7 @@ class Reviser:
             if self._embeds:
                 # The archive's id comes first: a job of the revision before may still run.
                 ids = [archive_id, memory.memory_id]
-                place = await queue.behind_memories(
-                    connection, account, index_version=INDEX_VERSION
-                )
-                await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
+                await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
         if made:
             await self._outbox.publish_soon()
         return receipt[1]

@@ -199,9 +199,8 @@ class Writer:
                 ),
             )
             if self._embeds:
-                await queue.enqueue(
-                    connection, queue.EMBED, account, [archive_id, memory.memory_id]
-                )
+                ids = [archive_id, memory.memory_id]
+                await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
 
     async def _admitted(
         self, connection: Connection, access: Access, batch: Batch
@@ -361,9 +360,8 @@ class Writer:
                 connection, account=account, memory=batch.memories[0], vector=batch.manual_vector
             )
         elif batch.memories and self._embeds:
-            place = await queue.behind_memories(connection, account, index_version=INDEX_VERSION)
             ids = [m.memory_id for m in batch.memories]
-            await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
+            await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
         if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
             place = await queue.behind_turns(connection, account)
             await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)

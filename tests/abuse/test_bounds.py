@@ -20,13 +20,11 @@ from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.runs import Runs
 from relayer.errors import RateLimited, Unavailable
 from relayer.events.streams import Streams
-from relayer.memories.revising import Edit
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.shares import Shares, outside
 from relayer.tenants import accounts, custody, namespaces, ring
 from relayer.tenants import opened as headers
-from tests.conftest import BenchMaker
 from tests.services import Bench
 
 ROOT = Path(__file__).parents[2]
@@ -251,43 +249,7 @@ def test_what_is_stored_is_not_embedded_together_with_queries(embedder: Any) -> 
     assert for_storing(None) is None
 
 
-# The queue of jobs
-
-
-async def priorities(bench: Bench, caller: Any) -> list[int]:
-    account = f"%{caller.access.account.hex()}%"
-    rows = await bench.sql(
-        "SELECT priority FROM pgqueuer WHERE convert_from(payload, 'UTF8') LIKE $1 ORDER BY id",
-        account,
-    )
-    return [row["priority"] for row in rows]
-
-
-async def test_a_backlog_stands_behind_other_accounts(
-    make_bench: BenchMaker, embedder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No worker runs: the jobs stand in their order."""
-    monkeypatch.setattr(queue, "BACKLOG_STEP", 2)
-    bench = make_bench(embedder=embedder)
-    noisy, quiet = [await bench.caller(await bench.account()) for _ in range(2)]
-    for number in range(6):
-        await bench.remember(noisy, f"Cup {number}.")
-    await bench.remember(quiet, "Anna prefers tea.")
-    assert await priorities(bench, noisy) == [0, 0, -1, -1, -2, -2]
-    assert await priorities(bench, quiet) == [0]
-
-
-async def test_edits_stand_behind_other_accounts_as_well(
-    make_bench: BenchMaker, embedder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "BACKLOG_STEP", 2)
-    bench = make_bench(embedder=embedder)
-    caller = await bench.caller(await bench.account())
-    for number in range(6):
-        [stored] = await bench.remember(caller, f"Cup {number}.")
-    await bench.services.reviser.edit(caller, stored.id, Edit(changes={"text": "A cup of tea."}))
-    *_, edited = await priorities(bench, caller)
-    assert edited <= -2
+# The queue of jobs: what an account may have of it is in `test_fair_work.py`
 
 
 async def taken(bench: Bench) -> str:
@@ -448,6 +410,7 @@ GROWS = {
     "relayer/embedding/runs.py Runs._waiting": "calls under way, one run of each",
     "relayer/jobs.py Worker._leaving": "one besides the present connection's",
     "relayer/memories/batching.py BatchedIndexer._waiting": "jobs at once",
+    "relayer/memories/partial.py Partials._kept": "BYTES_MAX",
     "relayer/events/delivery.py Delivery._telling": "AT_ONCE_MAX",
     "relayer/events/outward.py Poster._asking": "LOOKUPS_MAX",
     "relayer/events/streams.py Streams._open": "open streams",

@@ -157,7 +157,7 @@ async def test_heartbeats_and_ends_of_the_same_ones_wait_for_each_other_in_turn(
     database = bench.storage.database
     async with database.connection() as worker:
         ended = await dequeued(worker, queue.RESEAL)
-        outcomes = Outcomes(AsyncpgDriver(worker), database=database)
+        outcomes = Outcomes(AsyncpgDriver(worker), database=database, places={})
         await bench.sql("UPDATE pgqueuer SET updated = now() WHERE id = $1", ended[0].id)
         async with database.transaction() as connection:
             await queue.enqueue(connection, queue.RESEAL, accounts[1])

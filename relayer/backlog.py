@@ -1,0 +1,98 @@
+"""All that an account has waiting to be found by its vectors, or by today's words, in slices.
+
+Not here: short jobs about a few new memories (`memories/batching.py`), what is due and how it is
+brought up to date (`memories/indexing.py`), whose slice it is (`jobs.py`).
+
+- What has a job of its own is left to that one: it waits, runs, failed lately, or is parked.
+- A slice over which a worker ended leaves each of its memories to a job of its own, so that the
+  one which ends workers is parked by itself.
+"""
+
+import uuid
+from collections.abc import Callable, Set
+from typing import Final
+
+from relayer.database import queue
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Database
+from relayer.memories.indexing import Indexer
+from relayer.memories.partial import Unfinished
+from relayer.sealed.keys import AccountId
+from relayer.tenants.custody import Custody, Keys
+from relayer.waiting import Waiting
+
+APART_MAX: Final = 64  # memories that get jobs of their own at a time: as many as a page has
+
+
+class Backlog:
+    """Works through what is due of one account at a time."""
+
+    def __init__(
+        self, *, database: Database, indexer: Indexer, custody: Custody, waiting: Waiting
+    ) -> None:
+        self._database = database
+        self._indexer = indexer
+        self._custody = custody
+        self._waiting = waiting
+
+    async def work(
+        self, account: AccountId, keys: Keys, go_on: Callable[[], bool], *, apart: bool = False
+    ) -> bool:
+        """Bring up to date what these keys open, while `go_on` says so; True if nothing is left.
+
+        `apart` gives the first that are due jobs of their own instead.
+
+        Raises:
+            Unavailable: the embedder or a store is away.
+        """
+        if apart and await self._parted(account, keys):
+            return False
+        having: Keys | None = keys
+        # Keys that are lent during a pass, and what becomes due behind it, have no other job.
+        while having is not None:
+            try:
+                more = await self._pass(account, having, go_on)
+            except Unfinished:
+                return False
+            if more is None:
+                return False
+            having = await self._custody.job_keys(account) if more else None
+        return True
+
+    async def _pass(self, account: AccountId, keys: Keys, go_on: Callable[[], bool]) -> bool | None:
+        """Go once through what is due; True if there may be more now, None if the slice is over."""
+        numbers = await self._waiting.numbers_of(account, keys)
+        elsewhere = await self._elsewhere(account)
+        position, changed = vector_rows.START, False
+        while page := await self._indexer.next_page(
+            account, keys, position, numbers, passing_over=elsewhere, go_on=go_on
+        ):
+            position, changed = page.after, changed or page.changed
+            # A slice that changed nothing would begin the same pass again for ever.
+            if changed and not go_on():
+                return None
+        if changed or await self._custody.job_keys(account) != keys:
+            return True
+        if position != vector_rows.START and not elsewhere:
+            self._waiting.rest(account)
+        return False
+
+    async def _parted(self, account: AccountId, keys: Keys) -> bool:
+        """Give the first memories that are due jobs of their own; False if none are."""
+        found = await vector_rows.due(
+            self._database,
+            account=account,
+            namespace_ids=await self._waiting.numbers_of(account, keys),
+            versions=self._indexer.versions,
+            limit=APART_MAX,
+        )
+        elsewhere = await self._elsewhere(account)
+        alone = [row["memory_id"] for row in found if row["memory_id"] not in elsewhere]
+        async with self._database.connection() as connection:
+            for memory_id in alone:
+                await queue.enqueue(connection, queue.EMBED, account, [memory_id])
+        return bool(alone)
+
+    async def _elsewhere(self, account: AccountId) -> Set[uuid.UUID]:
+        """What has a job of its own."""
+        return set(await queue.named(self._database, queue.EMBED, account))
