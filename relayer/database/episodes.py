@@ -55,12 +55,11 @@ FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = $2 AND NOT {is_over("$3")}
 """
-# Why the language model did not find a turn's facts; an attempt is an answer that was of no use.
-# A model that stays away is asked for each turn once a minute, and there is nothing new to write.
+# Why the language model did not find a turn's facts. One that stays away is asked for each turn
+# once a minute, and there is nothing new to write.
 _NOTE_FAILURE: Final = """
-UPDATE episodes SET failure = $3, attempts = attempts + $4
-WHERE account_id = $1 AND episode_id = $2 AND (failure IS DISTINCT FROM $3 OR $4 > 0)
-RETURNING attempts
+UPDATE episodes SET failure = $3
+WHERE account_id = $1 AND episode_id = $2 AND failure IS DISTINCT FROM $3
 """
 _NOTE_EXTRACTOR: Final = """
 UPDATE episodes SET extractor = $3 WHERE account_id = $1 AND episode_id = $2
@@ -192,14 +191,9 @@ async def note_failure(
     account: AccountId,
     episode_id: uuid.UUID,
     cause: str,
-    is_attempt: bool = False,
-) -> int:
-    """Note why the model did not find an episode's facts.
-
-    With `is_attempt`, since its answer was of no use; returns how often that was so by now.
-    """
-    row = await source.fetchrow(_NOTE_FAILURE, account, episode_id, cause, int(is_attempt))
-    return 0 if row is None else int(row["attempts"])
+) -> None:
+    """Note why the model did not find an episode's facts."""
+    await source.execute(_NOTE_FAILURE, account, episode_id, cause)
 
 
 async def note_extractor(

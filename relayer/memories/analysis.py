@@ -63,9 +63,6 @@ from relayer.tenants.custody import Keys
 _log = logging.getLogger(__name__)
 
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
-# Useless answers to a turn that waits, or none, before the rules take over. The request had one,
-# too, and at temperature 0 more of them would be alike.
-ATTEMPTS_MAX: Final = 1
 SLOW: Final = "slow"  # why a turn waits about which the model was not asked
 FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
 
@@ -399,21 +396,17 @@ class Analysis:
     async def _patient_facts(
         self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt
     ) -> Extracted:
-        """The model's facts, or the rules' when it keeps failing at this turn and at no other."""
+        """The model's facts, or the rules' when its answer is of no use."""
         try:
             return Extracted(await self._patient.extract(excerpt), self._patient.name)
         except Unavailable as error:
             cause = cause_of(error)
-            is_useless = error.code == "llm.invalid_output"
-            attempts = await episode_rows.note_failure(
-                self._database,
-                account=account,
-                episode_id=turn_id,
-                cause=cause,
-                is_attempt=is_useless,
+            await episode_rows.note_failure(
+                self._database, account=account, episode_id=turn_id, cause=cause
             )
-            # One that is away says nothing about the turn.
-            if not is_useless or attempts < ATTEMPTS_MAX:
+            # One that is away says nothing about the turn. The request had a useless answer, too,
+            # and at temperature 0 more of them would be alike.
+            if error.code != "llm.invalid_output":
                 raise
         _log.warning(
             "facts of a turn come from rules: the language model failed",

@@ -67,7 +67,7 @@ async def test_an_outage_says_nothing_about_a_conversation(
         with pytest.raises(Unavailable, match="not available"):
             await hurried.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
         server.clear()  # how often it is asked again, its deadline says
-    assert await hurried.value("SELECT attempts FROM episodes") == 0
+    assert await hurried.value("SELECT state FROM episodes") == "pending"
 
 
 async def test_where_no_request_waits_there_is_more_time(
