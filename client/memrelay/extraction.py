@@ -6,6 +6,8 @@ It does not own what a relayer answers (`models.py`), nor where the words are sh
   to a model escapes them.
 """
 
+from collections.abc import Mapping
+
 from memrelay.counting import counted
 from memrelay.models import Analysis, Extraction
 
@@ -14,6 +16,7 @@ RULES_AFTER = "rules after the model failed: "
 PENDING = "pending"
 NO_MODEL = "no language model is set"
 CAUSE_CHARS_MAX = 60  # a relayer's are of a few words
+FINDERS_MAX = 8  # lines on one import: relayers know fewer causes
 
 
 def summary(found: Analysis) -> str:
@@ -23,13 +26,32 @@ def summary(found: Analysis) -> str:
     if is_pending(found):
         return f"{count}, pending: {_failed(found.failure)}; they follow once it answers"
     verb = "found" if found.fact_count or known else "looked for"
-    if found.extractor == MODEL:
-        return f"{count}, {verb} by the language model"
-    if found.extractor == RULES:
-        return f"{count}, {verb} by rules: {NO_MODEL}"
-    if (cause := cause_of(found.extractor)) is not None:
-        return f"{count}, {verb} by rules: {_failed(cause)}"
-    return f"{count}, {found.status}"  # an older relayer, or a request that was answered before
+    by = _by(found.extractor)  # of older relayers, or of a request that was answered before, nobody
+    return f"{count}, {found.status}" if by is None else f"{count}, {verb} {by}"
+
+
+def finders(extractors: Mapping[str, int], causes: Mapping[str, int], noun: str) -> list[str]:
+    """Return lines on who found the facts of so many parts, and why others wait for theirs."""
+    found = [
+        f"facts of {counted(n, noun)} found {_by(name) or 'by ' + name[:CAUSE_CHARS_MAX]}"
+        for name, n in extractors.items()
+    ]
+    yet = [
+        f"facts of {counted(n, noun)} yet to be found: {_failed(cause)}"
+        for cause, n in causes.items()
+    ]
+    return [*found, *yet][:FINDERS_MAX]
+
+
+def _by(extractor: str | None) -> str | None:
+    """Return who found facts, in words; None of an extractor that is not known."""
+    if extractor == MODEL:
+        return "by the language model"
+    if extractor == RULES:
+        return f"by rules: {NO_MODEL}"
+    if (cause := cause_of(extractor)) is not None:
+        return f"by rules: {_failed(cause)}"
+    return None
 
 
 def is_pending(found: Analysis) -> bool:

@@ -4,6 +4,9 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
+from memrelay.cli import EXIT_OK, main
 from memrelay.importing.files import find
 from memrelay.importing.formats import format_of, read
 from memrelay.importing.found import Entry, Fault
@@ -102,6 +105,21 @@ MEM0_JSON = {
         "no object",
     ]
 }
+
+
+@pytest.fixture
+def profile(shared_relayer, tmp_path, capsys):
+    """The profile of an account of this test's own."""
+    path = tmp_path / "profile" / "profile.json"
+    assert main(["init", shared_relayer.url, "--profile", str(path)], {}) == EXIT_OK
+    capsys.readouterr()
+    return str(path)
+
+
+def run(capsys, *argv: str) -> tuple[int, dict, str]:
+    code = main([*argv, "--json"], {})
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else {}, err
 
 
 def write(path: Path, content: object) -> Path:

@@ -11,11 +11,19 @@ import pytest_asyncio
 
 from memrelay import Analysis, SyncMemoryClient
 from memrelay.doctor import OK, WARNING
-from memrelay.extraction import degradation, failures, source_of_facts, summary
+from memrelay.extraction import (
+    FINDERS_MAX,
+    degradation,
+    failures,
+    finders,
+    source_of_facts,
+    summary,
+)
 from memrelay.gateway import Gateway, Roster
 from memrelay.gateway.tool_answers import stored
 from memrelay.models import Extraction, MemoryStatus, Usage
 from relayer.postgres.embedded import EmbeddedPostgres
+from tests.client.conversations_scene import chatgpt, zipped
 from tests.client.doctor_scene import Machine as Home
 from tests.client.doctor_scene import machine, user
 from tests.client.gateway_scene import CTX, PATIENT, conversation, founded_blocking
@@ -185,6 +193,34 @@ def test_a_model_that_is_away_and_comes_back(thinking: Thinking, thinker: Machin
     assert told is not None
     assert told.failed == 2
     assert any(line.startswith("lately the language model fail") for line in thinker.lines("usage"))
+
+
+def test_an_import_tells_who_found_its_facts(
+    run: Machine, thinking: Thinking, thinker: Machine, tmp_path: Path
+) -> None:
+    export = str(zipped(tmp_path / "export.zip", chatgpt(tmp_path / "export")))
+    assert "facts of 1 part found by rules: no language model is set" in run.lines("import", export)
+    assert "facts of 1 part found by the language model" in thinker.lines("import", export)
+    thinking.model.script(*AWAY_FOR_LONG)
+    lines = thinker.lines("import", export, "--again")
+    [told] = [line for line in lines if "yet to be found" in line]
+    assert told.startswith("facts of 1 part yet to be found: the language model failed (")
+    told_json = thinker("import", export, "--again")
+    assert (told_json["extractors"], sum(told_json["causes"].values())) == ({}, 1)
+
+
+def test_an_import_tells_each_finder_apart() -> None:
+    parts = {"model": 2, "rules": 1, f"{AFTER}refusal": 1, "\u202ea new one": 1}
+    assert finders(parts, {"": 3, "deadline": 1}, "part") == [
+        "facts of 2 parts found by the language model",
+        "facts of 1 part found by rules: no language model is set",
+        "facts of 1 part found by rules: the language model failed (refusal)",
+        "facts of 1 part found by \u202ea new one",
+        "facts of 3 parts yet to be found: the language model is away",
+        "facts of 1 part yet to be found: the language model failed (deadline)",
+    ]
+    assert finders({}, {}, "part") == []
+    assert len(finders({str(n): 1 for n in range(100)}, {}, "part")) == FINDERS_MAX
 
 
 def test_a_model_that_answers_nothing_of_use(

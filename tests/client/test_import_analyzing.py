@@ -12,23 +12,10 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from tests.client.conversations_scene import BEGUN, CHAT, chat, chatgpt, node, zipped
-from tests.client.import_scene import STRANGER, write
+from tests.client.import_scene import STRANGER, profile, run, write
 from tests.processes import running_relayer
 
-
-@pytest.fixture
-def profile(shared_relayer, tmp_path, capsys):
-    """The profile of an account of this test's own."""
-    path = tmp_path / "profile" / "profile.json"
-    assert main(["init", shared_relayer.url, "--profile", str(path)], {}) == EXIT_OK
-    capsys.readouterr()
-    return str(path)
-
-
-def run(capsys, *argv: str) -> tuple[int, dict, str]:
-    code = main([*argv, "--json"], {})
-    out, err = capsys.readouterr()
-    return code, json.loads(out) if out else {}, err
+__all__ = ["profile"]  # a fixture
 
 
 def counts(result: dict) -> dict[str, int]:

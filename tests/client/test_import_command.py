@@ -13,23 +13,10 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.importing.reading import UNKNOWN_MAX
-from tests.client.import_scene import MEMORY_MD, MEMSEARCH_MD, STRANGER, write
+from tests.client.import_scene import MEMORY_MD, MEMSEARCH_MD, STRANGER, profile, run, write
 from tests.processes import running_relayer
 
-
-@pytest.fixture
-def profile(shared_relayer, tmp_path, capsys):
-    """The profile of an account of this test's own."""
-    path = tmp_path / "profile" / "profile.json"
-    assert main(["init", shared_relayer.url, "--profile", str(path)], {}) == EXIT_OK
-    capsys.readouterr()
-    return str(path)
-
-
-def run(capsys, *argv: str) -> tuple[int, dict, str]:
-    code = main([*argv, "--json"], {})
-    out, err = capsys.readouterr()
-    return code, json.loads(out) if out else {}, err
+__all__ = ["profile"]  # a fixture
 
 
 def numbers(result: dict) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ import asyncio
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any
@@ -17,7 +17,8 @@ from memrelay.answers import rfc3339
 from memrelay.archived import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
-from memrelay.commands.parsers import seconds, stated
+from memrelay.commands.listing import one_entry
+from memrelay.commands.parsers import add_wait, stated
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -31,6 +32,7 @@ from memrelay.errors import (
     TransportError,
     Unavailable,
 )
+from memrelay.extraction import finders
 from memrelay.importing.advice import advise_on_page
 from memrelay.importing.analyzing import Analyzing
 from memrelay.importing.files import find
@@ -108,14 +110,7 @@ def add_import(parser: ArgumentParser) -> None:
         metavar="±HH:MM",
         help="of days and times that have none (+00:00)",
     )
-    parser.add_argument(
-        "--wait",
-        type=seconds,
-        nargs="?",
-        const=600.0,
-        metavar="SECONDS",
-        help="until all is found by meaning, too",
-    )
+    add_wait(parser, default_s=600.0, of="all is")
 
 
 def _offset(text: str) -> tzinfo:
@@ -267,16 +262,23 @@ class _Import:
                 warn(f"{tally.file} {advise_on_page(tally.page, tally.format)}")
         if self._left_out:
             warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
+        extractors, causes = Counter[str](), Counter[str]()
+        for tally in self._tallies:
+            extractors.update(tally.extractors)
+            causes.update(tally.causes)
         value = {
             "dry_run": dry_run,
             **totals,
             "omitted": omitted,
             "left_out": self._left_out,
             "incomplete": [tally.file for tally in incomplete],
+            "extractors": dict(extractors),
+            "causes": dict(causes),
             "files": [tally.to_json() for tally in self._tallies],
             "failures": self._failures,
         }
-        self._shell.show(value, [*lines, f"{_numbers(totals, told)}{end}"])
+        by = map(one_entry, finders(extractors, causes, "part"))
+        self._shell.show(value, [*lines, *by, f"{_numbers(totals, told)}{end}"])
 
     def _tell_unknown(self) -> None:
         for tally in self._tallies:

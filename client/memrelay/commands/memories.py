@@ -10,10 +10,10 @@ from typing import Any
 from memrelay.commands.entries import one_entry
 from memrelay.commands.parsers import (
     Adder,
+    add_wait,
     moment,
     pair,
     pairs,
-    seconds,
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
@@ -45,14 +45,7 @@ def _add_remember(parser: ArgumentParser) -> None:
         "--expires-at", type=moment, metavar="TIME", help="RFC 3339, with an offset"
     )
     parser.add_argument("--idempotency-key", metavar="KEY", help="store once, however often sent")
-    parser.add_argument(
-        "--wait",
-        type=seconds,
-        nargs="?",
-        const=60.0,
-        metavar="SECONDS",
-        help="until it is found by meaning, too",
-    )
+    add_wait(parser, default_s=60.0, of="it is")
 
 
 def _add_analyze(parser: ArgumentParser) -> None:

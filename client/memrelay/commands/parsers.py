@@ -190,7 +190,16 @@ def number(low: float, high: float, *, above: bool = False) -> Callable[[str], f
     return read
 
 
-seconds = number(0, 1_000_000)
+def add_wait(parser: ArgumentParser, *, default_s: float, of: str) -> None:
+    """Add the option that waits until what is stored is found by meaning, too."""
+    parser.add_argument(
+        "--wait",
+        type=number(0, 1_000_000),
+        nargs="?",
+        const=default_s,
+        metavar="SECONDS",
+        help=f"until {of} found by meaning, too",
+    )
 
 
 def public_key(text: str) -> str:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from memrelay.async_client import MemoryClient
 from memrelay.errors import BadRequest, Conflict, TooLarge
+from memrelay.extraction import is_pending
 from memrelay.importing.found import Fault, source_of
 from memrelay.importing.journal import Journal
 from memrelay.importing.reading import Failed, QueuedPart, Tally, fail
@@ -93,6 +94,14 @@ class Analyzing:
         tally.stored += len(new)
         tally.known += len(analysis.facts) - len(new) + len(analysis.reinforced)
         tally.pending += analysis.episode_id is not None
+        if is_pending(analysis):
+            _add_one(tally.causes, analysis.failure or "")
+        elif analysis.extractor is not None:
+            _add_one(tally.extractors, analysis.extractor)
         tally.redacted += secrets_in(analysis.redacted)
         if self._keep_ids:
             self.ids += [fact.id for fact in analysis.facts]
+
+
+def _add_one(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1

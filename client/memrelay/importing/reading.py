@@ -40,7 +40,8 @@ class Tally:
     `omitted` counts what is no memory, by the reason (`found.OMITTED`). `superseded` ones are among
     the entries: they were stored as history. Of conversations, `parts` are analyzed: facts of them
     are `stored` or `known`. Some parts are `pending` at the relayer; those of earlier runs are
-    `skipped`.
+    `skipped`. `extractors` counts the others by who found their facts, `causes` the pending
+    ones by why the language model did not.
     """
 
     file: str
@@ -61,6 +62,8 @@ class Tally:
     superseded: int = 0
     redacted: int = 0  # secrets that the relayer took out of what was stored
     omitted: dict[str, int] = field(default_factory=dict)
+    extractors: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
     page: Page | None = None  # what it is one of, if it is
     unknown: list[Unknown] = field(default_factory=list)
 
