@@ -9,6 +9,7 @@ from relayer.errors import Conflict, NotFound
 from relayer.record import Draft
 from tests.chains import assert_chain_holds
 from tests.services import COUNT, OTHER, TEAM, Bench
+from tests.talking import change
 
 
 class TestDuplicates:
@@ -111,6 +112,26 @@ class TestDuplicates:
         [again] = await bench.remember(caller, "The code is 4471.")
         assert (again.duplicate, again.id != first.id) == (False, True)
         assert await bench.texts(caller, "4471") == ["The code is 4471."]
+        await assert_chain_holds(bench, caller.access.account)
+
+    async def test_a_superseded_memory_said_again_is_a_new_one(self, bench: Bench) -> None:
+        """Who went back to Berlin says so in the words of before; what was stays history."""
+        caller = await bench.caller(await bench.account())
+        [old, new] = await bench.remember(caller, "Anna lives in Berlin.", "Anna lives in Rome.")
+        await change(bench, caller, old.id, superseded_by=new.id)
+        assert await bench.texts(caller, "Anna lives") == ["Anna lives in Rome."]
+        [again] = await bench.remember(caller, "Anna lives in Berlin.")
+        assert (again.duplicate, again.id != old.id) == (False, True)
+        assert set(await bench.texts(caller, "Anna lives")) == {
+            "Anna lives in Berlin.",
+            "Anna lives in Rome.",
+        }
+        assert (await bench.services.memory.get(caller, old.id)).state.superseded_by == new.id
+        with pytest.raises(Conflict) as refused:
+            await change(bench, caller, old.id, superseded_by=None)
+        assert refused.value.code == "memory.duplicate"
+        [once_more] = await bench.remember(caller, "Anna lives in Berlin.")
+        assert (once_more.id, once_more.duplicate) == (again.id, True)
         await assert_chain_holds(bench, caller.access.account)
 
 
