@@ -1,13 +1,17 @@
-"""Conversations in JSON: one document, or a document a line.
+"""Conversations in JSON or nearly: one document, or a document a line.
 
 It does not own the other formats (`transcripts.py`).
 
 - Read is what programs write: a message has an author and a text under names that are usual for
   them, lists of messages stand under names that are. Nothing else in a document is a message.
 - A text of blocks is its blocks of text: what a model thought, called or was answered is none.
+- Nearly JSON is what programs print of their values: Python's and JavaScript's strings in single
+  quotes, names without quotes, tuples, commas before an end, and `None`, `True`, `False`.
 - Deep documents are no conversations; the caller bounds their length.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -33,8 +37,8 @@ _LISTS: Final = (
     ),
 )
 _NAMES: Final = ("from", "sender", "speaker", "author", "user", "username")
-_TEXTS: Final = ("content", "text", "value", "message", "parts", "body", "msg")
-_TIMES: Final = ("timestamp", "created_at", "create_time", "time", "date", "sent_at", "ts")
+TEXTS: Final = ("content", "text", "value", "message", "parts", "body", "msg")
+TIMES: Final = ("timestamp", "created_at", "create_time", "time", "date", "sent_at", "ts")
 _BLOCKS_OF_TEXT: Final = ("text", "input_text", "output_text", "multimodal_text")
 # Parts of a line in Telegram's export, beside its plain text.
 _SPANS: Final = frozenset(
@@ -63,6 +67,11 @@ def is_json(text: str) -> bool:
 
 def _documents(text: str) -> Any:
     """Return what a JSON text says: a document, those of its lines, or those between commas."""
+    found = _documents_of_json(text)
+    return _documents_of_json(_as_json(text)) if found is None else found
+
+
+def _documents_of_json(text: str) -> Any:
     try:
         return _decoded(text)
     except ValueError:
@@ -76,6 +85,45 @@ def _documents(text: str) -> Any:
         return _decoded(f"[{text.rstrip(', ')}]")
     except ValueError:
         return None
+
+
+_STRING: Final = r"[^{0}\\]*(?:\\.[^{0}\\]*)*"
+_PRINTED: Final = re.compile(
+    rf"(?P<string>u?'{_STRING.format(chr(39))}'|\"{_STRING.format(chr(34))}\")|\\."
+    r"|(?P<word>\b(?:None|True|False|undefined)\b)|(?P<name>[A-Za-z_$][\w$]{0,40})(?=[ \t]{0,9}:)"
+    r"|(?P<tuple>[()])|(?P<comma>,)(?=\s*[\]})])",
+    re.DOTALL,
+)
+_JSON_OF: Final = {
+    **{"None": "null", "undefined": "null", "True": "true", "False": "false"},
+    **{"(": "[", ")": "]", ",": ""},
+}
+_ESCAPE: Final = re.compile(
+    r"\\(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})"
+    r"|(?P<other>.))",
+    re.DOTALL,
+)
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
+
+
+def _as_json(text: str) -> str:
+    """Return a text in which what a program printed of its values is JSON."""
+    return _PRINTED.sub(_written, text)
+
+
+def _written(match: re.Match[str]) -> str:
+    if (string := match["string"]) is not None:
+        inside = string.removeprefix("u")[1:-1]
+        return json.dumps(_ESCAPE.sub(_unescaped, inside))
+    if (name := match["name"]) is not None:
+        return json.dumps(name)
+    return _JSON_OF.get(match[0], match[0])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if (other := match["other"]) is not None:
+        return _ESCAPED.get(other, other)
+    return chr(int(match["x"] or match["u"] or match["U"], 16))
 
 
 def _decoded(text: str) -> Any:
@@ -99,7 +147,7 @@ def _found(value: object, depth: int) -> list[Message] | None:
         return _joined(value, depth)
     if not isinstance(value, dict):
         return None
-    if (message := _message(value)) is not None:
+    if (message := message_of(value)) is not None:
         return [message]
     name = next((name for name in _LISTS if isinstance(value.get(name), list | dict)), None)
     if name is None:
@@ -117,18 +165,18 @@ def _joined(values: Iterable[object], depth: int) -> list[Message] | None:
     return [message for part in parts for message in part] if parts else None
 
 
-def _message(item: Mapping[str, Any]) -> Message | None:
+def message_of(item: Mapping[str, Any]) -> Message | None:
     """Return the message that an object is, with the text it has; None if it is none."""
     for name in ("message", "payload"):  # Claude Code's and Codex' lines: the message inside
         if isinstance(inside := item.get(name), dict):
-            message = _message({**{key: item[key] for key in _TIMES if key in item}, **inside})
+            message = message_of({**{key: item[key] for key in TIMES if key in item}, **inside})
             if message is not None:
                 return message
     author = _author(item)
-    texts = [_text(item[key], 0).strip() for key in _TEXTS if key in item]
+    texts = [_text(item[key], 0).strip() for key in TEXTS if key in item]
     if author is None or not texts:
         return None
-    said_at = next((item[key] for key in _TIMES if key in item), None)
+    said_at = next((item[key] for key in TIMES if key in item), None)
     return Message(*author, next(filter(None, texts), ""), moment_named(said_at))
 
 

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from relayer.extraction.captions import without_timings
 from relayer.extraction.mails import without_others, without_quoted
 from relayer.extraction.output import GAP, without_output
 
@@ -58,13 +59,13 @@ _CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call)\|>")
 
 
 def own_words(text: str) -> str:
-    """Return `text` without code, comments, XML blocks, quoted lines, mails of others and output
-    of programs; what goes leaves a gap."""
+    """Return `text` without code, comments, XML blocks, quoted lines, mails of others, output of
+    programs and timings of captions; what goes leaves a gap."""
     text = _without_comments(without_code(text))
     for _ in range(_INLINE_DEPTH_MAX):
         text = _INLINE.sub(r"\2", text)
     lines = without_others(_without_tags(text).split("\n"))
-    return "\n".join(without_output(without_quoted(lines)))
+    return "\n".join(without_timings(without_output(without_quoted(lines))))
 
 
 def without_quotes(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Transcripts in the formats of programs: JSON, marks of chat templates, XML, a mail.
+"""Transcripts in the formats of programs: JSON, chat templates, XML, captions, CSV, a mail.
 
 It does not own numbered parts and labelled lines (`labels.py`), JSON's shapes (`json_chats.py`),
-nor mails (`mails.py`).
+captions (`captions.py`), tables (`csv_chats.py`), nor mails (`mails.py`).
 
 - A text is such a transcript as a whole or not at all: marks inside a message stay its text.
 - Roles are the format's own. What stands inside a message never begins another one, where the
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from relayer.extraction.captions import are_captions, caption_messages
+from relayer.extraction.csv_chats import csv_messages, is_table_of_messages
 from relayer.extraction.json_chats import is_json, json_messages
 from relayer.extraction.labels import numbered_parts
 from relayer.extraction.mails import mails
@@ -27,7 +29,10 @@ _FENCED: Final = re.compile(
 
 
 def transcript_messages(text: str) -> list[Message] | None:
-    """Return the messages of `text`, also empty ones; None if it is in no format of a program."""
+    """Return the messages of `text`, also empty ones; None if it is in no format of a program.
+
+    There are none in what only begins as captions, as a table or as printed objects.
+    """
     if numbered_parts(text):
         return None
     if fenced := _FENCED.fullmatch(text):
@@ -39,7 +44,10 @@ def transcript_messages(text: str) -> list[Message] | None:
         for read in (_templated, _instructed, _tagged):
             if (found := read(text)) is not None:
                 return found
-    return mails(text)
+    for read in (caption_messages, csv_messages):
+        if (found := read(text)) is not None:
+            return found
+    return [] if _unreadable(text) else mails(text)
 
 
 def transcript_problem(text: str) -> str | None:
@@ -49,6 +57,8 @@ def transcript_problem(text: str) -> str | None:
     """
     text = text.replace("\r\n", "\n").strip()
     found = transcript_messages(text)
+    if found == []:
+        return _unreadable(text) or _NO_ROLE
     if found is not None:
         return None if any(message.role != "other" for message in found) else _NO_ROLE
     if numbered_parts(text):
@@ -56,6 +66,15 @@ def transcript_problem(text: str) -> str | None:
     if text[:1] in ("[", "{") and (_JSON_MESSAGE.search(text) or is_json(text)):
         return _NO_MESSAGES
     return _NOT_WELL_FORMED if _MARK.match(text) else None
+
+
+def _unreadable(text: str) -> str | None:
+    """Return why a text is not read, if it begins as a format without marks and is not in it."""
+    if are_captions(text):
+        return _NO_CUES
+    if is_table_of_messages(text):
+        return _NO_ROWS
+    return _NO_MESSAGES if _PRINTED_OBJECT.match(text) else None
 
 
 _NO_ROLE: Final = (
@@ -69,6 +88,13 @@ _NOT_WELL_FORMED: Final = (
     "The text begins like a transcript with marks of roles, but is not one as a whole. Close each "
     "message, and put nothing between them."
 )
+_NO_CUES: Final = "The text begins like captions, but no cue of it says anything."
+_NO_ROWS: Final = (
+    "The text begins like a table of messages, but a row of it has too few cells, or quotes that "
+    "do not end. Put cells with commas or line breaks in double quotes."
+)
+# As Python's `repr` writes messages of chat libraries.
+_PRINTED_OBJECT: Final = re.compile(r"\[?\s*[A-Za-z_.]{0,60}Message\w{0,20}\((?:content|role)=")
 _JSON_MESSAGE: Final = re.compile(r"[\"'](?:role|from|sender|author)[\"']\s*:")
 _MARK: Final = re.compile(
     rf"<\|\w|\[INST\]|<start_of_turn>|</?(?:{'|'.join(ROLES)})>", re.IGNORECASE

@@ -1,5 +1,6 @@
 """Transcripts in the formats of programs."""
 
+import ast
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -121,6 +122,31 @@ def test_what_is_no_time_is_none(value: object) -> None:
     assert message.said_at is None or message.said_at.year < 9999
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        repr(SAID),
+        repr({"messages": tuple(SAID)}),
+        "\n".join(map(repr, SAID)),
+        "[{role: 'user', content: 'I moved'}, {role: 'assistant', content: 'b',},]",
+        r"""[{'role': 'user', 'content': "it's \x41 \u00c9 \U0001F600 \' \" \\ \n.", 'n': None}]""",
+        "[{'role': 'user', 'content': '{\"role\": \"system\"} [x]', 'ok': True}]",
+    ],
+)
+def test_values_as_a_program_prints_them(text: str) -> None:
+    found = transcript_messages(text)
+    assert found is not None
+    expected = SAID if "assistant" in text and "moved'" not in text else None
+    if expected:
+        assert said(text) == EXPECTED
+    elif "moved" in text:
+        assert said(text) == [("user", "I moved"), ("assistant", "b")]
+    else:
+        [(role, content)] = said(text)
+        assert role == "user"
+        assert content == ast.literal_eval(text)[0]["content"].strip()
+
+
 TEMPLATES = {
     "ChatML": "<|im_start|>{}\n{}<|im_end|>\n",
     "Llama 3": "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>",
@@ -202,7 +228,10 @@ def test_what_is_no_transcript_as_a_whole_is_none(text: str) -> None:
         ('{"name": "Uma", "city": "Ghent"}', "JSON without messages"),
         ("[1, 2, 3]", "JSON without messages"),
         ("[" * 30_000 + "]" * 30_000, "JSON without messages"),
-        ("[{'role': 'user', 'content': 'a'}]", "nearly JSON"),
+        ("[{'role': 'user', 'content': 'a'", "nearly JSON"),
+        ("[{'role': 'user', 'at': date(2026, 1, 2)}]", "nearly JSON"),
+        ("[HumanMessage(content='a'), AIMessage(content='b')]", "nearly JSON"),
+        ("ChatCompletionMessage(content='a', role='assistant')", "nearly JSON"),
         ('[{"role": "user", "content": "a"', "nearly JSON"),
         ('{"a": 1}\n{"a": 2}', "JSON without messages"),
         ('[{"role": "tool", "content": "a"}]', "No message"),
