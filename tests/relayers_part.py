@@ -253,8 +253,6 @@ def _open_payload(data: bytes, at: int, content_key: bytes) -> Unlock:
 def _read_key(entry: object) -> NamespaceKey:
     if not isinstance(entry, dict) or set(entry) != {"ns", "epoch", "key"}:
         raise Invalid("members", "A key has the members ns, epoch and key.")
-    name = objects.text_of(entry["ns"])
-    if keys.normalise_namespace(name) != name:
-        raise Invalid("namespace", "A header names namespaces in their normal form.")
+    name = keys.settled_namespace(objects.text_of(entry["ns"]))
     key = objects.from_base64(entry["key"], "key")
     return NamespaceKey(key, keys.check_epoch(entry["epoch"]), name)

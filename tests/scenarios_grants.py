@@ -86,6 +86,7 @@ def grants() -> Iterator[Scenario]:
     owner = grant(FOUNDER, "owner", serial=1)
     yield _grant("namespace")
     yield _grant("two-namespaces", keys=[TEAM, NOTES])
+    yield _grant("name-of-before", keys=[ROOT.namespace(ACCOUNT, "te\u200bam")])
     yield _grant("root", members=owner, recipient=FOUNDER, keys=[ROOT])
     roots = grant(AGENT, "owner", keys=[ROOT, ROOT_2])
     yield _grant("two-epochs", members=roots, keys=[ROOT, ROOT_2])

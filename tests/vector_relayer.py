@@ -80,6 +80,7 @@ WORDS = {
         "a namespace has 1 to 128 characters",
         "a namespace has no control or unassigned characters",
         "a namespace has no bidirectional controls",
+        "a namespace has no characters that nobody sees",
         "a namespace does not begin or end with white space",
         "a namespace is named in its normalised form",
     },

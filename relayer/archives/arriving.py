@@ -39,7 +39,7 @@ from relayer.moved import (
 from relayer.preferences import DEFAULTS
 from relayer.sealed import envelope
 from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
-from relayer.sealed.keys import AccountId, Identity, Namespace, parse_namespace
+from relayer.sealed.keys import AccountId, Identity, Namespace, settled_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
@@ -392,9 +392,6 @@ def _number(entry: NamespaceEntry | None) -> int | None:
 
 def _namespace(name: str) -> Namespace:
     try:
-        namespace = parse_namespace(name)
+        return settled_namespace(name)
     except CryptoError as error:
         raise BadRequest(f"{error}.", code="namespace.invalid") from None
-    if namespace != name:
-        raise BadRequest("A namespace's name is not normalised.", code="namespace.invalid")
-    return namespace

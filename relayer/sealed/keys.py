@@ -32,6 +32,18 @@ _NAMESPACE_SPELT_MAX: Final = 4 * NAMESPACE_CHARACTERS_MAX
 EPOCH_MAX: Final = 2**32 - 1
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+# Ignorable by default, other controls of formats, and blanks that are no white space.
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Scripts, from Arabic on, whose letters change their form by a joiner between them.
+_WRITTEN_WITH_JOINERS: Final = re.compile(
+    "[\u0600-\u109f\u1780-\u1cff\ua800-\uabff\U00010a00-\U00010fff\U00011000-\U00011fff"
+    "\U0001e900-\U0001e95f]"
+)
+_JOINERS: Final = "\u200c\u200d"
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,24 @@ def parse_namespace(name: str) -> Namespace:
     Raises:
         CryptoError: empty, longer than 128 code points, or with refused characters.
     """
+    namespace = _normalised(name)
+    if any(not _joins(namespace, found.start()) for found in _UNSEEN.finditer(namespace)):
+        raise CryptoError("a namespace has no characters that nobody sees")
+    return namespace
+
+
+def _joins(name: str, at: int) -> bool:
+    """Return whether a joiner stands there between letters that are written with one."""
+    beside = name[at - 1 : at] + name[at + 1 : at + 2]
+    return (
+        name[at] in _JOINERS
+        and len(beside) == 2
+        and all(map(_WRITTEN_WITH_JOINERS.fullmatch, beside))
+        and all(unicodedata.category(c)[0] in "LM" for c in beside)
+    )
+
+
+def _normalised(name: str) -> Namespace:
     name = name.strip(" ")
     if len(name) > _NAMESPACE_SPELT_MAX:
         raise CryptoError("a namespace has 1 to 128 characters")
@@ -198,9 +228,11 @@ def parse_namespace(name: str) -> Namespace:
 def settled_namespace(name: str) -> Namespace:
     """A name that is in its normalised form already, as everything signed or sealed holds it.
 
+    It may have characters that nobody sees, which names had before they were refused.
+
     Raises:
         CryptoError: it is not, or no name at all.
     """
-    if (namespace := parse_namespace(name)) != name:
+    if (namespace := _normalised(name)) != name:
         raise CryptoError("a namespace is named in its normalised form")
     return namespace

@@ -40,6 +40,7 @@ from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.new_grants import (
     check_bounds,
+    check_names,
     check_scope,
     check_use,
     named_by_live,
@@ -186,6 +187,7 @@ class Granting:
                     relayer=self._identity.public_key,
                 )
             check_bounds(grant)
+            check_names(grant)
             self.check_custodian(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None

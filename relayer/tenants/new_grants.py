@@ -13,7 +13,7 @@ from nacl import bindings
 
 from relayer.clock import MOMENT_MS_MAX
 from relayer.sealed.grants import Chain, Grant, Revocation
-from relayer.sealed.keys import Namespace, account_text
+from relayer.sealed.keys import Namespace, account_text, parse_namespace
 from relayer.sealed.primitives import CryptoError, exchange_public_key
 
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
@@ -39,6 +39,17 @@ def check_bounds(item: Grant | Revocation) -> None:
     epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
     if max(epochs) > STORED_EPOCH_MAX:
         raise CryptoError("an epoch is out of range")
+
+
+def check_names(grant: Grant) -> None:
+    """Return when a grant names namespaces by names that may be chosen.
+
+    Raises:
+        CryptoError: one has characters that nobody sees.
+    """
+    for entry in grant.scope:
+        if entry.namespace is not None:
+            parse_namespace(entry.namespace)
 
 
 def named_by_live(chain: Chain, now_ms: int) -> Named:

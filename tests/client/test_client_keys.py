@@ -157,6 +157,8 @@ def test_names_are_normalised(name, normal):
         "\u2066a",
         "a\u2069",
         "a\ud800",
+        "te\u200bam",
+        "te\u200dam",
         "a\u0378",  # unassigned
         "\u00a0team",
         "team\u3000",

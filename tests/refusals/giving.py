@@ -58,6 +58,7 @@ def members() -> list[Case]:
         "custodian-of-a-namespace": lambda w: {"role": "custodian"},
         "custodian-elsewhere-whose-box-is-not-ours": lambda w: {"role": "custodian"} | root(w),
         "scope-empty": lambda w: {"scope": []},
+        "scope-of-a-name-that-looks-like-another": scoped(ns="te\u200bam"),
         "scope-an-object": lambda w: {"scope": {}},
         "scope-twice-the-same": lambda w: {"scope": [w.sealed.namespace().scope()] * 2},
         "scope-of-roots-and-namespaces": lambda w: {

@@ -14,7 +14,7 @@ from tests.refusals.world import TEXT, World
 PATTERNS = (
     "%", "_", "%%", "te_m", "t%", "team%", "\\", "\\%", "team\\", "*", ".*", "te?m", "[t]eam",
     "team'; --", "' OR ''='", "team\"", "$1", "{team}", "../team", "team/../team", "Team", "TEAM",
-    "ｔｅａｍ", "team\u200b", "te\u00adam", "\ufeffteam", "тeam", "team.", "team/", "null",
+    "ｔｅａｍ", "тeam", "team.", "team/", "null",
 )  # fmt: skip
 
 

@@ -24,9 +24,9 @@ from memrelay.sealed.keys import (
     check_epoch,
     exchange_public,
     hex_bytes,
-    normalise_namespace,
     public_key_bytes,
     same,
+    settled_namespace,
 )
 from memrelay.sealed.objects import (
     from_base64,
@@ -201,9 +201,7 @@ def _read_scope_entry(entry: object) -> NamespaceScope | RootScope:
         root_id = hex_bytes(entry["root_id"], 32, "root id")
         return RootScope(check_epoch(entry["epoch"]), root_id)
     if isinstance(entry, dict) and members == {"ns", "epoch", "key_id"}:
-        name = text_of(entry["ns"])
-        if normalise_namespace(name) != name:
-            raise Invalid("namespace", "a scope names namespaces in their normal form.")
+        name = settled_namespace(text_of(entry["ns"]))
         key_id = hex_bytes(entry["key_id"], 32, "key id")
         return NamespaceScope(name, check_epoch(entry["epoch"]), key_id)
     raise Invalid("scope", "a scope's entries name a namespace or a root.")

@@ -12,6 +12,7 @@ Source: SPEC.md §2, §3, §8.
 import hashlib
 import hmac
 import os
+import re
 import struct
 import unicodedata
 from dataclasses import dataclass
@@ -30,6 +31,18 @@ EPOCH_MAX = 2**32 - 1
 
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+# Ignorable by default, other controls of formats, and blanks that are no white space.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Scripts, from Arabic on, whose letters change their form by a joiner between them.
+_WRITTEN_WITH_JOINERS = re.compile(
+    "[\u0600-\u109f\u1780-\u1cff\ua800-\uabff\U00010a00-\U00010fff\U00011000-\U00011fff"
+    "\U0001e900-\U0001e95f]"
+)
+_JOINERS = "\u200c\u200d"
 
 
 class Secret(bytes):
@@ -258,6 +271,37 @@ def normalise_namespace(name: str) -> str:
     Raises:
         Invalid: `namespace`, when the name is empty, too long or holds a refused character.
     """
+    text = _normalised(name)
+    for found in _UNSEEN.finditer(text):
+        if not _joins(text, found.start()):
+            code = f"U+{ord(found[0]):04X}"
+            raise Invalid("namespace", f"A namespace name holds {code}, which nobody sees.")
+    return text
+
+
+def settled_namespace(name: str) -> str:
+    """Return a name as something signed holds it: normalised, by the rules that always were.
+
+    Raises:
+        Invalid: `namespace`, when it is not.
+    """
+    if _normalised(name) != name:
+        raise Invalid("namespace", "A namespace is named in its normal form.")
+    return name
+
+
+def _joins(text: str, at: int) -> bool:
+    """Return whether a joiner stands there between letters that are written with one."""
+    beside = text[at - 1 : at] + text[at + 1 : at + 2]
+    return (
+        text[at] in _JOINERS
+        and len(beside) == 2
+        and all(map(_WRITTEN_WITH_JOINERS.fullmatch, beside))
+        and all(unicodedata.category(char)[0] in "LM" for char in beside)
+    )
+
+
+def _normalised(name: str) -> str:
     text = name.strip(" ")
     if len(text) > _NAMESPACE_SPELT_MAX:
         raise Invalid("namespace", "A namespace name has 1 to 128 characters.")
