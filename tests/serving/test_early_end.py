@@ -62,9 +62,11 @@ def test_it_ends_and_is_never_ready(
     assert not re.search("ready|Traceback", told), told
 
 
-# A command that gets SIGHUP as it loads each of what takes long.
+# A command that gets SIGHUP as it loads each of what takes long. Whoever started the tests may
+# ignore it, as `nohup` does, and what it starts would, too.
 RELOADED = """
 import os, runpy, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 class Reload:
     def find_spec(self, name, *_):
         if name in ("click", "uvloop", "relayer.storage", "relayer.serve"):
