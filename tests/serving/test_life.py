@@ -423,7 +423,11 @@ def it_moves(life: Life) -> None:
     assert arrived["custody"] == "sealed"
     life.run("verify", "--checkpoint", str(checkpoint), profile=old / "profile.json")
     arrive(life, old, arrived["relayer_key"])
-    assert what_each_finds(life) == found
+    for who, results in what_each_finds(life).items():
+        assert [named for named, _ in results] == [named for named, _ in found[who]], who
+        # One relayer may hold the namespace in memory, which rounds otherwise than a statement.
+        scores = [score for _, score in found[who]]
+        assert [score for _, score in results] == pytest.approx(scores, abs=1e-4), who
     again = life.run("import", str(archive))
     assert (again["imported"], again["unchanged"]) == (0, arrived["imported"])
     ops = Counter(receipt["op"] for receipt in life.here.receipts())
@@ -431,12 +435,23 @@ def it_moves(life: Life) -> None:
     life.look(*(receipt["op"] for receipt in life.here.receipts()))
 
 
-def what_each_finds(life: Life) -> dict[str, Any]:
-    """What recalls by words and meaning give each agent, in order, with their scores."""
+def what_each_finds(life: Life) -> dict[str, list[tuple[tuple[str, str | None], float]]]:
+    """What recalls by words and meaning give each agent, in order, with their scores.
+
+    A memory without its vector yet has another place, or none, so each has to have it.
+    """
     asked = {OWNER: SCRATCH, SCOUT: TEAM, CLERK: CLERK}
+    until(
+        lambda: all(
+            m.status == "done"
+            for namespace in asked.values()
+            for m in life.clients[OWNER].list(namespace=namespace, limit=100).memories
+        ),
+        "everything is found by meaning",
+    )
     return {
         who: [
-            (m.id, m.text, round(m.score or 0, 4))
+            ((m.id, m.text), m.score or 0.0)
             for query in ("Who takes care of the plants?", "lighthouse", "Wilhelmina repaired")
             for m in life.clients[who].recall(query, namespace=namespace, min_relevance=0).results
         ]
