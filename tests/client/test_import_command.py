@@ -132,7 +132,9 @@ def test_members_that_no_memory_has_are_told(tmp_path, capsys):
 
 
 def test_members_without_end_are_told_by_name_up_to_a_bound(tmp_path, capsys):
-    lines = [{"text": "a", f"member_{n}": 1} for n in range(3 * UNKNOWN_MAX)]
+    """An entry with several members beyond it is one entry."""
+    lines = [{"text": "a", f"member_{n}": 1} for n in range(3 * UNKNOWN_MAX - 1)]
+    lines.append({"text": "a", "one_more": 1, "another": 1, "a_third": 1})
     path = write(tmp_path / "facts.jsonl", "\n".join(map(json.dumps, lines)))
     _, result, err = run(capsys, "import", str(path), "--dry-run")
     *_, last = result["files"][0]["unknown"]

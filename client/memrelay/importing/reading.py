@@ -68,16 +68,19 @@ class Tally:
     unknown: list[Unknown] = field(default_factory=list)
 
     def leave_out(self, entry: Entry) -> None:
-        """Count what an entry has that no memory has."""
-        for name in entry.unknown:
-            known = next((one for one in self.unknown if one.member == name), None)
-            if known is None and len(self.unknown) > UNKNOWN_MAX:
-                known = self.unknown[-1]
-            if known is None:
-                member = name if len(self.unknown) < UNKNOWN_MAX else OTHERS
-                known = Unknown(member, entry.place)
-                self.unknown.append(known)
-            known.entries += 1
+        """Count what an entry has that no memory has, an entry once for each that is told."""
+        left = {id(one): one for one in (self._unknown(name, entry) for name in entry.unknown)}
+        for one in left.values():
+            one.entries += 1
+
+    def _unknown(self, name: str, entry: Entry) -> Unknown:
+        for one in self.unknown:
+            if one.member == name:
+                return one
+        if len(self.unknown) <= UNKNOWN_MAX:
+            member = name if len(self.unknown) < UNKNOWN_MAX else OTHERS
+            self.unknown.append(Unknown(member, entry.place))
+        return self.unknown[-1]
 
     def omit(self, reason: str) -> None:
         """Count what was left out because it is no memory."""
