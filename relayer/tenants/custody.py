@@ -234,7 +234,7 @@ class Custody:
         )
         unnamed = await self._check_scope(access, chain, unlock)
         if known is None:  # what nobody was granted is not kept
-            self._opened.keep(digest, unlock)
+            self._opened.keep(access.account, digest, unlock)
         return unlock, unnamed
 
     async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> set[Namespace]:

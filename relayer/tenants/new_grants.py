@@ -13,7 +13,7 @@ from nacl import bindings
 
 from relayer.clock import MOMENT_MS_MAX
 from relayer.sealed.grants import Chain, Grant, Revocation
-from relayer.sealed.keys import Namespace, account_text, parse_namespace
+from relayer.sealed.keys import Namespace, account_id, account_text, parse_namespace
 from relayer.sealed.primitives import CryptoError, exchange_public_key
 
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
@@ -84,8 +84,11 @@ def check_use(grant: Grant, uuids: Set[uuid.UUID], now_ms: int) -> None:
     """Return when a grant gives what it says, and has none of these UUIDs.
 
     Raises:
-        CryptoError: its time is over, its UUID is another grant's, or its box cannot hold its keys.
+        CryptoError: its time is over, its UUID is another grant's, its box cannot hold its keys, or
+            it would make the founder less than an owner in the newest epochs.
     """
+    if account_id(grant.recipient) == grant.account and grant.role != "owner":
+        raise CryptoError("the founder is an owner")
     if grant.expired(now_ms):
         raise CryptoError("its time is over")
     if grant.grant in uuids:

@@ -355,7 +355,20 @@ async def test_opened_headers_have_so_many_keys_together(
         await bench.unlocked(founder, Namespace("a"), Namespace("b"), Namespace("c"))
     assert len(vars(kept)["_opened"]) == 2
     kept.forget_expired(to_ms(bench.clock()) + 1000 * Limits.clock_skew_s_max + 60_000)
-    assert (vars(kept)["_opened"], vars(kept)["_keys"]) == ({}, 0)
+    assert (vars(kept)["_opened"], vars(kept)["_shares"], vars(kept)["_keys"]) == ({}, {}, 0)
+
+
+async def test_an_account_of_many_headers_pushes_out_its_own(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others do not pay for them by opening theirs anew."""
+    kept = vars(bench.storage.custody)["_opened"]
+    monkeypatch.setattr(headers, "KEYS_MAX", 9)
+    quiet, busy, third = [await bench.account("sealed") for _ in range(3)]
+    for founder in (quiet, *[busy] * 20, third, *[busy] * 20):
+        await bench.unlocked(founder, Namespace("a"), Namespace("b"))
+    shares = {account: share.keys for account, share in vars(kept)["_shares"].items()}
+    assert shares == {quiet.account: 2, busy.account: 4, third.account: 2}
 
 
 async def test_an_accounts_derived_keys_are_so_many(
@@ -394,6 +407,7 @@ GROWS = {
     "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
     "relayer/blobs/cache.py CachedStore._kept": "_bytes_max",
     "relayer/tenants/opened.py OpenedUnlocks._opened": "KEYS_MAX",
+    "relayer/tenants/opened.py OpenedUnlocks._shares": "KEYS_MAX",
     "relayer/tenants/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/database/batches.py Batches._tasks": "UNDER_WAY_MAX",
     "relayer/database/batches.py Batches._waiting": "requests under way",

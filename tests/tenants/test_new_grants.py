@@ -182,3 +182,14 @@ async def _stored(bench: Bench, owner: provision.NewKey, signed: bytes) -> None:
     grant = parse_grant(signed)
     actor = owner.identity.public_key
     await accept(bench.storage.granting, owner.account, grant, actor=actor, label="")
+
+
+@pytest.mark.parametrize("role", ["reader", "writer"])
+async def test_a_founder_stays_an_owner(bench: Bench, role: str) -> None:
+    """Epochs below those that its newest grant names would be dead for it."""
+    owner = await bench.account("sealed")
+    chain = await bench.storage.accounts.chain(owner.account)
+    signed = await issue(bench, owner, owner.identity, [bench.root[owner.account]], role=role)
+    with pytest.raises(BadRequest, match="the founder is an owner"):
+        await post(bench, owner, owner.identity, signed)
+    assert (await bench.storage.accounts.chain(owner.account)).serial == chain.serial
