@@ -132,6 +132,7 @@ def test_both_spellings_are_read_and_a_profile_is_the_base():
         ({"capture_scope": "session"}, "capture_scope is window or turn"),
         ({"memory_tag": "system"}, "memory_tag is memwal-memories or relevant-memories"),
         ({"spool_bytes_max": -1}, "spool_bytes_max is from 0 to"),
+        ({"injection_tokens_max": 99}, "injection_tokens_max is at least 100, or 0 for no bound"),
     ],
 )
 def test_what_is_not_a_setting_is_refused_by_name(values, message):
