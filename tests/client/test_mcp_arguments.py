@@ -1,5 +1,6 @@
 """Arguments as hosts hand them on: texts that are JSON, and names that stand for none."""
 
+import html
 import json
 
 import pytest
@@ -26,8 +27,7 @@ PLACEHOLDERS = ["null", "None", "undefined", " NULL ", "nil", ""]
 
 
 async def text_in(client, memory_id):
-    shown = (await done(client, "memory_get", memory_id=memory_id))[1]["text"]
-    return shown.replace("&quot;", '"')
+    return html.unescape((await done(client, "memory_get", memory_id=memory_id))[1]["text"])
 
 
 @pytest.mark.parametrize(("given", "said"), TEXTS)
