@@ -8,10 +8,28 @@ Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call n
 
 import signal
 import sys
+from importlib import import_module
 from typing import Any, Final
 
 INTERRUPTED: Final = 130  # what a shell says of Ctrl-C
 _AS_JSON: Final = "relayer.json"  # in what click keeps for a call
+# The module of each command and its name there: only what is asked for is imported.
+_COMMANDS: Final = {
+    "serve": ("installation", "serve_command"),
+    "account": ("accounts", "account"),
+    "key": ("accounts", "key"),
+    "identity": ("installation", "identity_group"),
+    "model": ("installation", "model_group"),
+    "blobs": ("blobs", "blobs_group"),
+    "backup": ("backup", "backup_group"),
+    "migrate": ("upkeep", "migrate_command"),
+    "check": ("upkeep", "check_command"),
+    "rebuild": ("upkeep", "rebuild_command"),
+    "reindex": ("upkeep", "reindex_command"),
+    "health": ("installation", "health_command"),
+    "doctor": ("installation", "doctor_command"),
+    "top": ("top", "top_command"),
+}
 
 if sys.argv[1:2] == ["serve"]:
     # A reload must not end what is only about to load; `serve` takes this signal later.
@@ -24,13 +42,24 @@ try:
         import click
 
         from relayer import __version__
-        from relayer.commands import accounts, backup, blobs, installation, top, upkeep
-        from relayer.commands.options import JsonFailure
 except KeyboardInterrupt:  # this takes as long as it takes to change one's mind
     sys.exit(INTERRUPTED)
 
 
 class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands' names, as `--help` lists them."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command's module and return it, None if there is no such command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name = _COMMANDS[cmd_name]
+        with loading():
+            command: click.Command = getattr(import_module(f"relayer.commands.{module}"), name)
+        return command
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note whether it is a script that asks, also where nothing else can be understood."""
         ctx.meta[_AS_JSON] = "--json" in args
@@ -55,6 +84,8 @@ class _Group(click.Group):
 
 def _told(ctx: click.Context, failure: click.ClickException) -> click.ClickException:
     """A failure as whoever asked wants it."""
+    from relayer.commands.options import JsonFailure  # noqa: PLC0415 - it loads the database's part
+
     return JsonFailure(failure) if ctx.meta[_AS_JSON] else failure
 
 
@@ -65,24 +96,6 @@ def main() -> None:
     stand_in_for_streams()
     forbid_core_files()
 
-
-for _command in (
-    installation.serve_command,
-    accounts.account,
-    accounts.key,
-    installation.identity_group,
-    installation.model_group,
-    blobs.blobs_group,
-    backup.backup_group,
-    upkeep.migrate_command,
-    upkeep.check_command,
-    upkeep.rebuild_command,
-    upkeep.reindex_command,
-    installation.health_command,
-    installation.doctor_command,
-    top.top_command,
-):
-    main.add_command(_command)
 
 if __name__ == "__main__":
     main()

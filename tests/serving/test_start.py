@@ -77,16 +77,40 @@ def test_settings_load_what_they_name(
     assert loaded(BUILD, {"model_dir": str(model_dir), **settings}) == expected
 
 
-def test_a_command_loads_nothing_of_what_serves() -> None:
-    """Most of them last for less time than that takes to load."""
-    serving = ("httpx2", "litestar", "onnxruntime", "pgqueuer", "pydantic", "uvicorn", *LIBRARIES)
-    program = (
-        f"import sys, relayer.__main__; print([name for name in {serving} if name in sys.modules])"
-    )
+# Every command's module, and what says which there are.
+COMMANDS = "relayer.__main__, " + ", ".join(
+    f"relayer.commands.{path.stem}"
+    for path in sorted((ROOT / "relayer/commands").glob("[a-z]*.py"))
+)
+
+
+def printed(program: str) -> str:
+    """What a process prints."""
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "[]\n"
+    return done.stdout
+
+
+def test_a_command_loads_nothing_of_what_serves() -> None:
+    """Most of them last for less time than that takes to load."""
+    serving = ("httpx2", "litestar", "onnxruntime", "pgqueuer", "pydantic", "uvicorn", *LIBRARIES)
+    shown = printed(
+        f"import sys, {COMMANDS}; print([name for name in {serving} if name in sys.modules])"
+    )
+    assert shown == "[]\n"
+
+
+def test_the_version_loads_no_command() -> None:
+    absent = ("asyncio", "asyncpg", "nacl", "numpy", "relayer.commands", "relayer.settings")
+    shown = printed(f"""
+import atexit, sys
+atexit.register(lambda: print([name for name in {absent} if name in sys.modules]))
+sys.argv = ["relayer", "--version"]
+import relayer.__main__
+relayer.__main__.main()
+""")
+    assert shown.splitlines()[-1] == "[]"
 
 
 def test_a_current_database_needs_no_migrations(fresh_database: TestDatabase) -> None:
