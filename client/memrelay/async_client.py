@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-import httpx
-
 from memrelay import async_listening, webhooks
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT, Choices, Client, NoCookies, Options, founder_options
@@ -26,6 +24,7 @@ from memrelay.operations.keyholders import Keyholders
 from memrelay.operations.listing import Filters
 from memrelay.operations.rotation import Rotating
 from memrelay.sealed.keys import Identity
+from memrelay.transport import httpx
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,12 +8,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
-
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, Listening, Read
 from memrelay.exchange import Send, Sleep
 from memrelay.listening import Request, next_step
+from memrelay.transport import httpx
 
 
 async def awaited(

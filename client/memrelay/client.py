@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, Self, TypedDict, Unpack
 
-import httpx
-
 from memrelay.config import Settings, check_url, is_loopback
 from memrelay.events import listen
 from memrelay.exchange import (
@@ -21,6 +19,7 @@ from memrelay.exchange import (
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.session import Session
 from memrelay.signing import RequestSigner
+from memrelay.transport import httpx
 
 _CONNECT_TIMEOUT_S = 5.0
 PAGE_LIMIT = 100

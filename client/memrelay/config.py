@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from memrelay.errors import ConfigError, Invalid
 from memrelay.private import read_private
 from memrelay.sealed.keys import (
@@ -28,6 +26,7 @@ from memrelay.sealed.keys import (
     normalise_namespace,
     public_key_bytes,
 )
+from memrelay.transport import httpx
 
 CUSTODIES = ("auto", "sealed", "managed")
 VARIABLES = {

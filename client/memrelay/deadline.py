@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-import httpx
-
 from memrelay.exchange import SLOWEST_BYTES_S, Incoming, Received
+from memrelay.transport import httpx
 
 _PIECE_BYTES = 64 * 2**10
 

@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import httpx
-
 from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
 from memrelay.errors import ConfigError, MemrelayError, RateLimited, TransportError, Unavailable
 from memrelay.exchange import Incoming, Repeating, Send, Sleep, causes, lost, refusal
+from memrelay.transport import httpx
 
 READ_S = 45.0  # three signs of life
 PAUSE_S_MIN, PAUSE_S_MAX = 0.25, 30.0

@@ -15,8 +15,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import httpx
-
 from memrelay.answers import read_json_object
 from memrelay.errors import (
     MemrelayError,
@@ -27,6 +25,7 @@ from memrelay.errors import (
     Unavailable,
     server_error,
 )
+from memrelay.transport import httpx
 
 ATTEMPTS_MAX = 5
 SLOWEST_BYTES_S = 64 * 2**10  # a slower line carries no long answers

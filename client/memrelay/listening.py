@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
-
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, Listening, Read
 from memrelay.exchange import Send, Sleep
+from memrelay.transport import httpx
 
 Request = Callable[[Send], httpx.Request]
 

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Generator
 from uuid import uuid4
 
-import httpx
-
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import Identity
+from memrelay.transport import httpx
 
 
 def signed_text(

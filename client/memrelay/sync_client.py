@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
-import httpx
-
 from memrelay import listening, webhooks
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT, Choices, Options, founder_options
@@ -21,6 +19,7 @@ from memrelay.operations.listing import Filters
 from memrelay.operations.rotation import Rotating
 from memrelay.sealed.keys import Identity
 from memrelay.sync_connection import SyncConnection
+from memrelay.transport import httpx
 
 P = ParamSpec("P")
 T = TypeVar("T")

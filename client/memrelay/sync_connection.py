@@ -8,14 +8,13 @@ import time
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import httpx
-
 from memrelay.client import Client, NoCookies, Options
 from memrelay.config import certificates_for, connecting
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
 from memrelay.session import Session
+from memrelay.transport import httpx
 
 T = TypeVar("T")
 

@@ -10,14 +10,13 @@ It does not own the checks (`machine.py`, `relayer.py`, `key.py`, `gateways.py`)
 import shlex
 from collections.abc import Callable, Iterator
 
-import httpx
-
 from memrelay.config import Unconnectable
 from memrelay.doctor import gateways, key, machine, relayer
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import PROBLEM, SKIPPED, Finding, Verdict, problem, skipped
 from memrelay.doctor.refusals import unreached
 from memrelay.errors import MemrelayError, ServerError
+from memrelay.transport import httpx
 
 Check = Callable[[Case], Verdict]
 

@@ -6,8 +6,6 @@ It does not own why it is refused (`refusals.py`).
 import secrets
 from datetime import UTC, datetime
 
-import httpx
-
 from memrelay.answers import rfc3339
 from memrelay.counting import counted
 from memrelay.doctor.case import Case
@@ -17,6 +15,7 @@ from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import normalise_namespace
+from memrelay.transport import httpx
 
 STORAGE_WARN = 0.9  # of what the account may store
 ROOM_BYTES_MIN = 1024  # what a sealed sentence takes, roughly

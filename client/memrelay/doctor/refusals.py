@@ -14,8 +14,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-import httpx
-
 from memrelay.answers import read_json_object, rfc3339
 from memrelay.config import Settings, certificates_for, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
@@ -29,6 +27,7 @@ from memrelay.seen import Seen
 from memrelay.session import Grants
 from memrelay.signing import RequestSigner
 from memrelay.sync_client import SyncMemoryClient
+from memrelay.transport import httpx
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
 

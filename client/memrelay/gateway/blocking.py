@@ -22,8 +22,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-import httpx
-
 from memrelay.errors import ConfigError
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, Injection, Message
@@ -34,6 +32,7 @@ from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.skipped import SkippedRuns
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import DEADLINE_S
+from memrelay.transport import httpx
 
 log = logging.getLogger("memrelay.gateway")
 
