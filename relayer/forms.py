@@ -6,6 +6,7 @@ Not here: which form a text is brought into, and what for.
 - That sorts marks that follow one another by exchanging neighbours, and nothing else runs
   meanwhile: a MiB of marks in the wrong order would stop the process for hours. A long run of them
   is put in order before, so that nothing is left to exchange.
+- A long text goes piece by piece: other threads go on in between.
 """
 
 import unicodedata
@@ -16,12 +17,39 @@ from typing import Final, Literal
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 _APART: Final[dict[Form, Form]] = {"NFC": "NFD", "NFD": "NFD", "NFKC": "NFKD", "NFKD": "NFKD"}
+_PIECE_CHARS: Final = 4_096  # one character may become eighteen
+_HANGUL_JAMO: Final = (("\u1100", "\u11ff"), ("\ua960", "\ua97f"), ("\ud7b0", "\ud7ff"))
 _RUN_MAX: Final = 30  # marks on one letter; Unicode's stream-safe texts have no more, either
 
 
 def normalize(form: Form, text: str) -> str:
     """Return `text` in a normal form, as `unicodedata.normalize` does."""
-    return unicodedata.normalize(form, in_order(form, text))
+    ordered = in_order(form, text)
+    if len(ordered) <= _PIECE_CHARS or ordered.isascii():
+        return unicodedata.normalize(form, ordered)
+    return "".join(unicodedata.normalize(form, piece) for piece in _pieces(form, ordered))
+
+
+def _pieces(form: Form, text: str) -> Iterator[str]:
+    """Yield a text in pieces, of which none becomes anything else beside the others."""
+    at = 0
+    while at < len(text):
+        end = at + _PIECE_CHARS
+        while end < len(text) and not _begins_anew(form, text[end]):
+            end += 1
+        yield text[at:end]
+        at = end
+
+
+@lru_cache(1024)
+def _begins_anew(form: Form, char: str) -> bool:
+    """Return True if a character neither is exchanged with what stands before it nor joins it.
+
+    Source: Unicode Standard, section 3.11. What joins is a mark, or a vowel or an end of Hangul.
+    """
+    first = _apart(form, char)[0]
+    is_mark = unicodedata.category(first)[0] == "M"
+    return not (is_mark or any(low <= first <= high for low, high in _HANGUL_JAMO))
 
 
 def in_order(form: Form, text: str) -> str:
@@ -35,9 +63,18 @@ def in_order(form: Form, text: str) -> str:
     pieces, position = list[str](), 0
     for begin, end in _long_runs(form, text):
         marks = "".join(_apart(form, mark) for mark in text[begin:end])
-        pieces += [text[position:begin], *sorted(marks, key=unicodedata.combining)]
+        pieces += [text[position:begin], *_sorted(marks)]
         position = end
     return "".join(pieces) + text[position:] if pieces else text
+
+
+def _sorted(marks: str) -> Iterator[str]:
+    """Yield marks in canonical order, those of a class together; a sort would stop all threads."""
+    by_class: dict[int, list[str]] = {}
+    for mark in marks:
+        by_class.setdefault(unicodedata.combining(mark), []).append(mark)
+    for each in sorted(by_class):
+        yield "".join(by_class[each])
 
 
 def _long_runs(form: Form, text: str) -> Iterator[tuple[int, int]]:

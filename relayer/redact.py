@@ -6,7 +6,8 @@ accident, not a promise.
 
 - A mark holds the name of a kind and no part of the secret; redacting twice changes nothing more.
 - What looks like a mark in a text hides nothing: secrets are looked for inside it, too.
-- The time is linear in the text, whatever it holds.
+- The time is linear in the text, whatever it holds. A long one is looked through piece by piece: a
+  shape that needs more than 64 KiB without a blank is not known there.
 """
 
 import re
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Final
 
+from relayer.pieces import AT_ONCE, substituted
 from relayer.secret_kinds import SHAPES
 
 _PRIVATE_KEY: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -27,13 +29,31 @@ _ARMOUR_LINE: Final = re.compile(
 )
 
 
+# How far behind its beginning a secret with its label may have its last blank.
+_BLANKS_WITHIN: Final = 2_048
+_BLANK: Final = re.compile(r"\s", re.ASCII)
+_UNBROKEN_MAX: Final = 65_536  # characters without a blank, by which a secret is known
+
+
 def redact(text: str) -> tuple[str, dict[str, int]]:
     """Return `text` with a mark like `[redacted:aws-key]` for each secret, and counts by type."""
     found: Counter[str] = Counter()
     text = _without_private_keys(text, found)
     for shape, accepts in SHAPES:
-        text = shape.sub(_marking(accepts, found), text)
+        text = substituted(shape, _marking(accepts, found), text, _window)
     return text, dict(found)
+
+
+def _window(text: str, at: int) -> tuple[int, int]:
+    """Where a secret has to begin, and how far it is looked at.
+
+    Only what has no blanks is longer than `_BLANKS_WITHIN`; so it ends at a blank further away.
+    """
+    near = at + AT_ONCE + _BLANKS_WITHIN
+    blank = _BLANK.search(text, near, near + _UNBROKEN_MAX)
+    if blank is None:
+        return at + AT_ONCE, near + _UNBROKEN_MAX
+    return blank.start() - _BLANKS_WITHIN, blank.end()
 
 
 def _marking(accepts: Callable[[str], bool], found: Counter[str]) -> Callable[[re.Match[str]], str]:

@@ -55,6 +55,7 @@ _STEP: Final = step(
     namespace_ids="ARRAY(SELECT DISTINCT unnest($7::int[]))",
     seqs="$9::bigint[]",
 )
+WORDS_AT_ONCE: Final = 20_000  # in one statement: what it is given is packed in one piece
 _INSERT_WORDS: Final = """
 INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
 SELECT $1, $2, token, $3, frequency, $4
@@ -317,7 +318,9 @@ async def insert_words(
     for m in memories:
         tokens, frequencies = list(m.postings), list(m.postings.values())
         of = m.namespace_id, m.memory_id, m.word_count
-        await connection.execute(_INSERT_WORDS, account, *of, tokens, frequencies)
+        for at in range(0, len(tokens), WORDS_AT_ONCE):
+            some = slice(at, at + WORDS_AT_ONCE)
+            await connection.execute(_INSERT_WORDS, account, *of, tokens[some], frequencies[some])
 
 
 async def write(connection: Connection, account: AccountId, request: Write) -> None:

@@ -10,11 +10,13 @@ text (`knowing.py`).
   than bytes, so the limit holds, at the price of passages about four times shorter than needed.
 """
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, models, pre_tokenizers
 
 from relayer.errors import Unavailable
 
@@ -28,6 +30,10 @@ _CLOSERS: Final = "\"'”’»)]}」』）"
 
 # How good a place is to cut at, from nothing to the end of a sentence.
 _INSIDE_WORD, _BETWEEN_WORDS, _AT_SPACE, _AFTER_SENTENCE = range(4)
+
+# One call of the library about a long text would stop the whole process for seconds.
+_PIECE_CHARS: Final = 16_384
+_SPACE: Final = re.compile(r"(?<=\S)\s")
 
 _Span = tuple[int, int]  # first and past-the-last character of a token
 
@@ -47,6 +53,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
             "The embedding model's tokenizer.json is missing or unreadable.",
             code="embedder.model_missing",
         ) from error
+    # Of all calls only those of batches let other threads go on meanwhile; and these would start
+    # threads of their own, one a core, unless told not to.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if isinstance(tokenizer.model, models.WordPiece) and tokenizer.pre_tokenizer is not None:
@@ -90,7 +99,7 @@ class Splitter:
         """
         if self.tokenizer is None:
             return count_bytes(text)
-        return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        return sum(len(encoding) for _, encoding in _encoded(self.tokenizer, text))
 
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.
@@ -112,7 +121,11 @@ class Splitter:
 
     def _spans(self, text: str) -> list[_Span]:
         if self.tokenizer is not None:
-            return list(self.tokenizer.encode(text, add_special_tokens=False).offsets)
+            return [
+                (at + first, at + end)
+                for at, encoding in _encoded(self.tokenizer, text)
+                for first, end in encoding.offsets
+            ]
         return [(at, at + 1) for at, char in enumerate(text) for _ in char.encode()]
 
     def _end(self, text: str, spans: Sequence[_Span], first: int) -> int:
@@ -134,6 +147,26 @@ class Splitter:
         places = range(max(first + 1, end - self._overlap_tokens), end)
         first = max(places, key=lambda at: (_rank(text, spans, at), -at), default=end)
         return first if _rank(text, spans, first) >= _AT_SPACE else end
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, Encoding]]:
+    """Yield where each piece of a text begins, and its tokens."""
+    for at, piece in _pieces(text):
+        [encoding] = tokenizer.encode_batch([piece], add_special_tokens=False)
+        yield at, encoding
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield a text in pieces, each with where it begins: before a blank, if there is one."""
+    at = 0
+    while at < len(text):
+        end = len(text)
+        if end - at > 2 * _PIECE_CHARS:
+            near = at + _PIECE_CHARS
+            blank = _SPACE.search(text, near, near + _PIECE_CHARS)
+            end = blank.start() if blank else near
+        yield at, text[at:end]
+        at = end
 
 
 def _substring(text: str, spans: Sequence[_Span], first: int, end: int) -> str:

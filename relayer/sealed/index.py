@@ -4,7 +4,9 @@ Source: SPEC §8. Not here: which words a text has (`words/`), how hits rank (`f
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from heapq import merge
+from itertools import islice
 from typing import Final, Literal
 
 from relayer.forms import normalize
@@ -13,6 +15,7 @@ from relayer.sealed.primitives import mac, macs, u32
 
 Field = Literal["w", "t", "s", "m"]
 FREQUENCY_MAX: Final = 15
+_AT_ONCE: Final = 16_384  # words that one call of Python's own counts or sorts: some milliseconds
 
 
 def token(key: NamespaceKey, field: Field, term: str) -> int:
@@ -40,11 +43,26 @@ def postings(
     In the order of tokens: it says nothing of that of words, and the table's index is filled page
     by page.
     """
-    counts = Counter(words)
-    clipped = [min(n, FREQUENCY_MAX) for n in counts.values()]
-    found = dict(zip(tokens(key, "w", counts), clipped, strict=True))
+    counts, each = Counter[str](), iter(words)
+    while some := list(islice(each, _AT_ONCE)):
+        counts.update(some)
+    found = {
+        token: min(n, FREQUENCY_MAX)
+        for token, n in zip(tokens(key, "w", counts), counts.values(), strict=True)
+    }
     found |= dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
-    return {each: found[each] for each in sorted(found)}
+    return {token: found[token] for token in _sorted(found)}
+
+
+def _sorted(tokens: Collection[int]) -> Iterable[int]:
+    """Sort tokens, many of them in several calls: no other thread goes on within one."""
+    if len(tokens) <= _AT_ONCE:
+        return sorted(tokens)
+    each = iter(tokens)
+    runs = []
+    while some := sorted(islice(each, _AT_ONCE)):
+        runs.append(some)
+    return merge(*runs)
 
 
 def filters(

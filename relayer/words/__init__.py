@@ -48,11 +48,12 @@ def words(text: str) -> list[str]:
     found = [term for each in grouped for term in (each.whole, *each.groups)]
     found += chain.from_iterable(terms_of(rest))
     language, kept = _drop_function_words(found)
-    stems_of = {}
-    for term in set(kept):
-        stems_of[term] = stems(term, language)
-        for form in forms_of(term):
-            stems_of[term] += stems(form, language)
+    stems_of = dict[str, tuple[str, ...]]()
+    for term in kept:
+        if term not in stems_of:
+            stems_of[term] = stems(term, language)
+            for form in forms_of(term):
+                stems_of[term] += stems(form, language)
     return [stem for term in kept for stem in stems_of[term]]
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from relayer.pieces import bounded, substituted
+
 _CHARACTERS_MIN, _CHARACTERS_MAX = 7, 34  # of all groups; the longest account has 34
 _GROUPS_MAX: Final = 9
 # Bounded, and atomic: else a number could be read in four ways in each of its groups.
@@ -21,6 +23,7 @@ _BEHIND: Final = r"(?![-_.,@/\\:+'][^\W_])"  # else it is a part of a longer nam
 # In full an account has groups of letters, too.
 _ACCOUNT: Final = r"\b[A-Z]{2}\d\d(?:[ -][A-Z0-9]{4}){2,7}(?:[ -][A-Z0-9]{1,3})?\b"
 _ACCOUNT_WHOLE: Final = re.compile(r"[a-z]{2}\d{13,32}")
+_WRITTEN_MAX: Final = 512  # characters; sixteen groups of fifteen, and what parts them, are fewer
 _GROUPED: Final = re.compile(
     rf"{_ACCOUNT}|{_BEFORE}{_GROUP}"
     rf"(?:(?:[ /()-]{{1,3}}{_GROUP}){{1,15}}|(?:\.{_GROUP}){{1,15}}){_BEHIND}"
@@ -56,7 +59,7 @@ def take_out_numbers(text: str) -> tuple[str, list[GroupedNumber]]:
         found.append(GroupedNumber("".join(groups), groups))
         return " "
 
-    return _GROUPED.sub(take, text), found
+    return substituted(_GROUPED, take, text, bounded(_WRITTEN_MAX)), found
 
 
 def _is_one(written: str, groups: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ words (`languages`).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -39,11 +39,23 @@ _RUN: Final = re.compile(
     f"(?P<whose_characters_are_words>[{_HAN}]+|[{_HANGUL}]+)|(?P<emoji>{_EMOJI.pattern})|"
     + "|".join(f"[{script}]+" for script in _OTHERS)
 )
+# What any of these begins with: it is looked for many times as fast.
+_BEGINS_RUN: Final = re.compile(
+    f"[{_HAN}{_HANGUL}{''.join(_OTHERS)}\u231a-\u23ff\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"
+    "\U0001f000-\U0001faff]"
+)
 # Marks that no letter has taken in, and vowel signs of Indic scripts, are not letters to Python.
 _LETTER: Final = r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])"
 _JOINT: Final = r"[-_.@/\\:+']|(?<=\d),(?=\d)|(?<=[^\W\d_])&(?=[^\W\d_])"
 # Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
-_TOKEN: Final = re.compile(rf"{_LETTER}+(?:(?:{_JOINT}){_LETTER}+)*(?:\+\+|\#(?!\w))?")
+_JOINED: Final = rf"(?:(?:{_JOINT}){_LETTER}+)*"
+_END: Final = r"(?:\+\+|\#(?!\w))?"
+_TOKEN: Final = re.compile(rf"{_LETTER}+{_JOINED}{_END}")
+_MORE_OF_TOKEN: Final = re.compile(rf"{_LETTER}*{_JOINED}")
+_END_OF_TOKEN: Final = re.compile(_END)
+# So much of a text is looked at in one call: other threads stand still for as long.
+_AT_ONCE: Final = 16_384
+_NEAR_END: Final = 4  # a token that ends before has nothing more behind what was looked at
 _FIGURES: Final = re.compile(r"(?<!\d)\d{1,4}(?:[-/.年月]\d{1,4})+日?(?:T(?=\d))?")
 _DATES: Final = (
     re.compile(r"(?P<year>\d{4})([-/])(?P<month>\d\d?)\2(?P<day>\d\d?)T?"),
@@ -70,11 +82,53 @@ def terms_of(text: str) -> Iterator[tuple[str, ...]]:
     text = _FIGURES.sub(_dated, text)
     terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
     at = 0
-    for run in () if text.isascii() else _RUN.finditer(text):
-        yield from map(terms, _TOKEN.findall(text, at, run.start()))
-        yield _run_terms(run)
+    for run in () if text.isascii() else _runs(text):
+        yield from map(terms, _tokens(text, at, run.start()))
+        yield from _run_terms(run)
         at = run.end()
-    yield from map(terms, _TOKEN.findall(text, at))
+    yield from map(terms, _tokens(text, at, len(text)))
+
+
+def _runs(text: str) -> Iterator[re.Match[str]]:
+    """Yield the runs without blanks, and the emoji."""
+    at = 0
+    while begin := _BEGINS_RUN.search(text, at):
+        run = _RUN.match(text, begin.start())
+        if run is not None:
+            yield run
+        at = begin.end() if run is None else run.end()
+
+
+def _tokens(text: str, at: int, end: int) -> Iterable[str]:
+    """What `_TOKEN` finds in a part of a text; a long part is looked at piece by piece."""
+    if end - at <= _AT_ONCE:
+        return _TOKEN.findall(text, at, end)
+    return _tokens_by_pieces(text, at, end)
+
+
+def _tokens_by_pieces(text: str, at: int, end: int) -> Iterator[str]:
+    while at < end:
+        found = _TOKEN.search(text, at, min(at + _AT_ONCE, end))
+        if found is None:
+            at += _AT_ONCE
+            continue
+        begin, stop = found.span(0)
+        if stop > at + _AT_ONCE - _NEAR_END:
+            stop = _token_end(text, begin, end)
+        yield text[begin:stop]
+        at = stop
+
+
+def _token_end(text: str, begin: int, end: int) -> int:
+    """Where the token ends that begins there, however long it is."""
+    at, more = begin, True
+    while more:
+        found = _MORE_OF_TOKEN.match(text, at, min(at + _AT_ONCE, end))
+        assert found is not None
+        more, at = found.end() > at, found.end()
+    last = _END_OF_TOKEN.match(text, at, end)
+    assert last is not None
+    return last.end()
 
 
 def _dated(figures: re.Match[str]) -> str:
@@ -87,13 +141,17 @@ def _dated(figures: re.Match[str]) -> str:
     return f" {day} {MONTHS[month - 1]} {year} {whole} "
 
 
-def _run_terms(run: re.Match[str]) -> tuple[str, ...]:
+def _run_terms(run: re.Match[str]) -> Iterator[tuple[str, ...]]:
     """Overlapping pairs; single characters, too, where one can be a word; an emoji."""
     text = run[0]
     if run["emoji"]:
-        return (text,)
-    pairs = tuple(text[i : i + 2] for i in range(len(text) - 1))
-    return (*pairs, *text) if run["whose_characters_are_words"] else pairs
+        yield (text,)
+        return
+    for at in range(0, len(text) - 1, _AT_ONCE):
+        yield tuple(text[i : i + 2] for i in range(at, min(at + _AT_ONCE, len(text) - 1)))
+    if run["whose_characters_are_words"]:
+        for at in range(0, len(text), _AT_ONCE):
+            yield tuple(text[at : at + _AT_ONCE])
 
 
 def is_emoji(term: str) -> bool:
