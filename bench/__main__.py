@@ -1,6 +1,7 @@
 """The suite: measures, compares with baselines of the same run, prints tables.
 
-    python -m bench [PART ...] [--json FILE] [--svg FILE] [--rounds N] [--largest N] [--quick]
+    python -m bench [PART ...] [--json FILE] [--svg FILE] [--rounds N] [--largest N] [--backlog N]
+        [--quick]
 
 Not here: the parts, a module each. Without names, all of `PARTS` run one after the other.
 """
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bench import clients, ingest, million, others, process, recall, remember, signing
+from bench import clients, fairness, ingest, million, others, process, recall, remember, signing
 from bench.curves import drawn
 from bench.figures import Report
 from bench.running import Scale, Site, site
@@ -41,6 +42,7 @@ PARTS: Final[dict[str, Part]] = {
     "remember": remember,
     "ingest": ingest,
     "clients": clients,
+    "fairness": fairness,
     "process": process,
     "million": million,
     "others": others,
@@ -69,7 +71,13 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 async def _run(given: argparse.Namespace) -> None:
     """Print each part's report as soon as it is there; what is written holds all so far."""
-    scale = Scale(rounds=given.rounds, quick=given.quick, largest=given.largest, rows=given.rows)
+    scale = Scale(
+        rounds=given.rounds,
+        quick=given.quick,
+        largest=given.largest,
+        rows=given.rows,
+        backlog=given.backlog,
+    )
     run = {"machine": _machine(), "scale": vars(scale)}
     reports: dict[str, Report] = {}
     async with site() as place:
@@ -108,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     numbers: Final = {
         "rounds": (None, f"of each measurement, {ROUNDS} by default"),
         "largest": (50_000, "leave larger namespaces out"),
+        "backlog": (100, "MiB of one account's text that waits in `fairness`, 100 by default"),
         "rows": (0, "memories around those of `million`, which is left out without"),
     }
     for name, (default, text) in numbers.items():

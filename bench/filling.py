@@ -23,6 +23,7 @@ from bench.running import Account, Site
 from bench.sentences import sentence
 from relayer.clock import to_ms, utc_now
 from relayer.database import memories as rows
+from relayer.database import queue
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, halfvec
 from relayer.database.vectors import SENT, upload_model
@@ -108,6 +109,22 @@ class Filler:
         async with self._site.connection() as connection:
             await _store(connection, account.id, made, vectors, model, model)
 
+    async def fill_waiting(
+        self, account: Account, namespace: str, *, texts: int, text_bytes: int
+    ) -> None:
+        """A new namespace with so many long texts that wait for their vectors, and the job for
+        them."""
+        key = account.key(namespace)
+        filler = unasked(account.id, account.founder.public_key)
+        entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
+        async with self._site.connection() as connection:
+            for number in range(texts):
+                text = await asyncio.to_thread(_long_text, number, text_bytes)
+                made = await asyncio.to_thread(_memory, account, key, entry, number, text)
+                async with connection.transaction():
+                    await _write(connection, account.id, [made])
+            await queue.enqueue(connection, queue.REINDEX, account.id)
+
     async def settle(self) -> None:
         """Tell the planner what there is now, as autovacuum does in time."""
         async with self._site.connection() as connection:
@@ -181,11 +198,20 @@ def _memories(
     return [_memory(account, key, entry, number) for number in numbers]
 
 
+def _long_text(number: int, text_bytes: int) -> str:
+    """Sentences of that length together, others than those of other numbers."""
+    first, texts, size = number * text_bytes, list[str](), 0
+    while size <= text_bytes:
+        texts.append(sentence(first + len(texts)))
+        size += len(texts[-1].encode()) + 1
+    return " ".join(texts).encode()[:text_bytes].decode(errors="ignore")
+
+
 def _memory(
-    account: Account, key: NamespaceKey, entry: NamespaceEntry, number: int
+    account: Account, key: NamespaceKey, entry: NamespaceEntry, number: int, text: str = ""
 ) -> rows.NewMemory:
     writer, created_at = account.founder.public_key, FIRST_AT + number * APART
-    draft = Draft(text=sentence(number), namespace=key.namespace)
+    draft = Draft(text=text or sentence(number), namespace=key.namespace)
     address = envelope.Address(envelope.MEMORY, account.id, new_id(), 1)
     blob = envelope.seal(key, address, encode(draft, writer), created_ms=to_ms(created_at))
     return new_memory(

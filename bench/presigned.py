@@ -46,7 +46,7 @@ class Presigner:
 
     def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> bytes:
         """One request, complete."""
-        content = b"" if body is None else json.dumps(body).encode()
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         timestamp_s, nonce = int(time.time()), str(uuid4())
         text = signed_text(
             timestamp_s=timestamp_s,

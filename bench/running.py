@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlencode
 
 import asyncpg
@@ -60,17 +60,19 @@ class Scale:
         quick: everything tiny, to see that it works; such figures say nothing.
         largest: memories of the largest namespace.
         rows: memories of the large database; 0 leaves it out.
+        backlog: MiB of one account's text that waits for vectors.
     """
 
     rounds: int
     quick: bool
     largest: int
     rows: int
+    backlog: int
 
 
 @dataclass(frozen=True)
 class Account:
-    """A sealed account of which this process has the keys."""
+    """An account of which this process has the keys."""
 
     id: AccountId
     founder: Identity
@@ -106,10 +108,10 @@ class Site:
     storage: Storage
     embedder: BuiltinEmbedder
 
-    async def new_account(self) -> Account:
-        """A fresh sealed account."""
+    async def new_account(self, *, custody: Literal["managed", "sealed"] = "sealed") -> Account:
+        """A fresh account."""
         made = await provision.create_account(
-            self.storage, label="benchmark", custody="sealed", clock=utc_now
+            self.storage, label="benchmark", custody=custody, clock=utc_now
         )
         chain = await self.storage.accounts.chain(made.account)
         [grant] = chain.grants[made.identity.public_key]
