@@ -50,7 +50,15 @@ from relayer.errors import (
 )
 from relayer.http import sui
 from relayer.http.headers import header
-from relayer.http.windows import OF_KEY, STATE, FullKeys, Room, rooms, windows
+from relayer.http.windows import (
+    OF_KEY,
+    STATE,
+    FullKeys,
+    Room,
+    rooms,
+    weight_with_text,
+    windows,
+)
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
@@ -64,6 +72,7 @@ log = logging.getLogger("relayer.checks")
 PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
 WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+TEXT: Final = "text"  # route option: its body is text to be indexed, and counts by its length, too
 # Route option: what an owner takes rights away by; other keys of the account cannot use it up.
 REVOKING: Final = "revoking"
 ACCESS: Final = "access"  # in a request's state: who asks
@@ -271,6 +280,8 @@ class Guard:
         message = request.message(str(scope.get("method", "")), signed_path(scope), body)
         check_signature(request, message)
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
+        if handler.opt.get(TEXT):
+            weight = weight_with_text(self._settings, weight, len(body))
         if founding:
             await self._check_founding(weight, now)
         chain = None if request.account is None else self._accounts.known(request.account)

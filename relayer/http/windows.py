@@ -17,6 +17,8 @@ from relayer.settings import Settings
 
 STATE: Final = "room"  # in a request's state: the room that it found
 OF_KEY: Final = "key_minute"  # the window of a key's own
+# Of text that is indexed, in units of a short recall: its words, its vectors, what holds both.
+PER_KIB: Final = 4
 Place = tuple[bytes, datetime]  # subject and start: what names a window of an account
 
 
@@ -44,6 +46,20 @@ class Window:
         ends = self.place[1] + self.length
         reset_s = math.ceil((ends - now).total_seconds())
         return Room(self.name, self.limit, self.limit - used, max(1, reset_s))
+
+
+def weight_with_text(settings: Settings, weight: int, body_bytes: int) -> int:
+    """Return the weight of a request with so much text to be indexed.
+
+    No more than an empty window of each kind has room for: what may be sent once is not refused
+    for ever.
+    """
+    limits = (
+        settings.requests_per_hour,
+        settings.requests_per_minute,
+        settings.key_requests_per_minute,
+    )
+    return max(weight, min(weight + PER_KIB * (body_bytes // 1024), *limits))
 
 
 def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:

@@ -17,7 +17,7 @@ from msgspec import Meta
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest
 from relayer.http import bodies
-from relayer.http.checks import WEIGHT
+from relayer.http.checks import TEXT, WEIGHT
 from relayer.journal.states import Change as StateChange
 from relayer.memories.history import EVERY_REVISION, Histories, History
 from relayer.memories.memory import MemoryService
@@ -67,7 +67,7 @@ class StateBody(bodies.Change):
     superseded_by: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-@patch("/memories/{memory_id:str}", opt={WEIGHT: 5})
+@patch("/memories/{memory_id:str}", opt={WEIGHT: 5, TEXT: True})
 async def edit_memory(
     memory_id: FromPath[str],
     data: JSONBody[EditBody],

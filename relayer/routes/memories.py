@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from relayer.database.pool import Row
 from relayer.errors import BadRequest, RelayerError, TooLarge
 from relayer.http import bodies
-from relayer.http.checks import WEIGHT
+from relayer.http.checks import TEXT, WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.conversations import Conversation
 from relayer.memories.forgetting import State as Standing
@@ -86,7 +86,7 @@ class StatusBody(bodies.Strict):
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
-@post("/remember", status_code=202, opt={WEIGHT: 5})
+@post("/remember", status_code=202, opt={WEIGHT: 5, TEXT: True})
 async def remember(
     data: JSONBody[RememberBody],
     caller: NamedDependency[Caller],
@@ -104,7 +104,7 @@ async def remember(
     }
 
 
-@post("/remember/bulk", status_code=202, opt={WEIGHT: 10})
+@post("/remember/bulk", status_code=202, opt={WEIGHT: 10, TEXT: True})
 async def remember_bulk(
     data: JSONBody[BulkBody],
     caller: NamedDependency[Caller],
@@ -183,7 +183,7 @@ def _refused(error: RelayerError) -> dict[str, Any]:
     return {"id": None, "status": "rejected", "code": error.code, "message": error.message}
 
 
-@post("/analyze", status_code=202, opt={WEIGHT: 5})
+@post("/analyze", status_code=202, opt={WEIGHT: 5, TEXT: True})
 async def analyze(
     data: JSONBody[AnalyzeBody],
     caller: NamedDependency[Caller],

@@ -20,7 +20,7 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
-from relayer.http.checks import WEIGHT
+from relayer.http.checks import TEXT, WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.asking import Asking
 from relayer.memories.conversations import Conversation
@@ -108,7 +108,7 @@ class RestoreBody(Tolerant):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 10
 
 
-@post("/api/remember", status_code=202, opt={WEIGHT: 5})
+@post("/api/remember", status_code=202, opt={WEIGHT: 5, TEXT: True})
 async def remember(
     data: JSONBody[RememberBody],
     caller: NamedDependency[Caller],
@@ -145,7 +145,7 @@ async def remember_status(
     }
 
 
-@post("/api/remember/bulk", status_code=202, opt={WEIGHT: 10})
+@post("/api/remember/bulk", status_code=202, opt={WEIGHT: 10, TEXT: True})
 async def remember_bulk(
     data: JSONBody[BulkBody],
     caller: NamedDependency[Caller],
@@ -237,7 +237,7 @@ def _result(found: Found, *, scored: bool) -> Answer:
     return shape | ({"score": found.hit.score} if scored else {})
 
 
-@post("/api/analyze", status_code=202, opt={WEIGHT: 5})
+@post("/api/analyze", status_code=202, opt={WEIGHT: 5, TEXT: True})
 async def analyze(
     data: JSONBody[AnalyzeBody],
     caller: NamedDependency[Caller],

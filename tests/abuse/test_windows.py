@@ -20,7 +20,7 @@ from relayer.clock import utc_now
 from relayer.database import requests as statements
 from relayer.database.pool import Database
 from relayer.http import windows
-from relayer.http.checks import PUBLIC, WEIGHT
+from relayer.http.checks import PUBLIC, TEXT, WEIGHT
 from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.settings import (
@@ -84,6 +84,44 @@ def documented() -> dict[str, int]:
 def test_every_route_has_the_weight_that_is_documented() -> None:
     """A route that nobody has weighed fails."""
     assert {name: handler.opt.get(WEIGHT, 1) for name, handler in routes()} == documented()
+
+
+def test_every_route_whose_body_is_indexed_is_documented() -> None:
+    section = (ROOT / "SPEC.md").read_text().partition("\nThe body of `POST /v1/remember`")[2]
+    names = re.findall(r"`(\w+ .+?)`", "`POST /v1/remember`" + section.partition("is text")[0])
+    assert {name for name, handler in routes() if handler.opt.get(TEXT)} == set(
+        map(nameless, names)
+    )
+
+
+def test_text_that_is_indexed_counts_by_its_length() -> None:
+    """What a MiB of it takes, three thousand short requests take as well."""
+    settings = Settings()
+    weights = [
+        windows.weight_with_text(settings, 5, n) for n in (1_023, 1_024, Limits.text_bytes_max)
+    ]
+    assert weights == [5, 9, 5 + 4 * 1_024]
+
+
+@pytest.mark.parametrize("name", ["requests_per_minute", "key_requests_per_minute"])
+def test_no_request_counts_more_than_an_empty_window_has(name: str) -> None:
+    """It would be refused for ever."""
+    settings = dataclasses.replace(Settings(), **{name: 100})
+    assert windows.weight_with_text(settings, 5, Limits.text_bytes_max) == 100
+    assert windows.weight_with_text(dataclasses.replace(settings, **{name: 3}), 5, 9_999) == 5
+
+
+async def test_a_long_text_uses_up_its_accounts_window(
+    storage: Storage, lean: Settings, managed: NewKey
+) -> None:
+    app = build_app(storage, dataclasses.replace(lean, requests_per_minute=50), Stopped())
+    async with client_of(app, signer_of(managed)) as client:
+        answers = [
+            await client.post("/api/remember", json={"text": f"{n} {4_096 * 'a'}"})
+            for n in range(3)
+        ]
+    assert [answer.status_code for answer in answers] == [202, 202, 429]
+    assert [answer.headers["ratelimit-remaining"] for answer in answers] == ["29", "8", "0"]
 
 
 # Who shares them
