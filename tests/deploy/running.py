@@ -193,7 +193,9 @@ def proxy(folder: Path, here: int, there: int) -> Iterator[str]:
     text = (ROOT / "deploy/compose/Caddyfile").read_text()
     assert text.count("relayer:8000 {") == 1
     file = folder / "Caddyfile"
-    file.write_text("{\nadmin off\n}\n" + text.replace("relayer:8000 {", f"127.0.0.1:{there} {{"))
+    text = text.replace("relayer:8000 {", f"127.0.0.1:{there} {{")
+    assert text.startswith("{\n")
+    file.write_text(text.replace("{\n", "{\n\tadmin off\n", 1))
     process = subprocess.Popen(
         ["caddy", "run", "--config", str(file), "--adapter", "caddyfile"],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "MEMRELAY_HOST": f"http://:{here}"},

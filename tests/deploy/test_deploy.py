@@ -360,6 +360,19 @@ def test_probes_ask_what_is_there() -> None:
     assert (paths["livenessProbe"], paths["readinessProbe"]) == ("/version", "/ready")
 
 
+def test_the_proxies_bound_what_a_stranger_may_send() -> None:
+    caddy = (DEPLOY / "compose/Caddyfile").read_text()
+    [head_kib] = re.findall(r"max_header_size (\d+)KiB", caddy)
+    [head_s] = re.findall(r"read_header (\d+)s", caddy)
+    assert int(head_kib) * 2**10 == Limits.head_bytes_max
+    assert int(head_s) < Settings().request_timeout_s
+    notes = manifests()["Ingress"]["metadata"]["annotations"]
+    limits = [
+        int(notes[f"nginx.ingress.kubernetes.io/limit-{of}"]) for of in ("connections", "rps")
+    ]
+    assert all(0 < limit < Limits.connections_max for limit in limits)
+
+
 def test_a_body_of_the_greatest_size_passes_the_proxies() -> None:
     [caddy] = re.findall(r"max_size (\d+)MB", (DEPLOY / "compose/Caddyfile").read_text())
     notes = manifests()["Ingress"]["metadata"]["annotations"]
