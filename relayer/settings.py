@@ -95,7 +95,11 @@ class Settings:
     )
     requests_per_hour: int = setting(300000, "weighted requests of an account", unit="1/h", low=1)
     storage_bytes_max: int = setting(
-        10 * 2**30, "sealed bytes an account may store; 0: no bound", unit="bytes", low=0
+        10 * 2**30,
+        "what an account may store: sealed texts, and the words and vectors that find them;"
+        " 0: no bound",
+        unit="bytes",
+        low=0,
     )
     account_grants_max: int = setting(
         10_000, "grants and revocations an account may have, in all its time", low=1
@@ -397,6 +401,9 @@ class Limits:
     requests_waiting_max: Final = 64  # of one account in one process
     revoking_waiting_max: Final = 64  # of one owner's key: what it takes rights away by, one by one
     text_bytes_max: Final = 2**20  # one remembered text
+    # Different words, tags and pairs of metadata of one memory, each a row: a mebibyte of English
+    # has some 20,000. An edit moves that many rows under the account's lock.
+    memory_words_max: Final = 100_000
     bulk_text_bytes_max: Final = 64 * 2**10  # one text of a bulk request
     analyze_bytes_max: Final = 64 * 2**10  # one conversation; a model has to read it
     query_bytes_max: Final = 16 * 2**10  # a recall query or question

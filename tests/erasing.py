@@ -15,8 +15,8 @@ LEFT = """
 SELECT (SELECT count(*) FROM memories) + (SELECT count(*) FROM postings)
      + (SELECT count(*) FROM vectors) + (SELECT count(*) FROM links)
      + (SELECT count(*) FROM episodes WHERE state <> 'done')
-     + (SELECT sum(memory_count + storage_bytes) FROM accounts)
-     + (SELECT sum(memory_count + word_count + storage_bytes) FROM namespaces)
+     + (SELECT sum(memory_count + storage_bytes + index_bytes) FROM accounts)
+     + (SELECT sum(memory_count + word_count + storage_bytes + index_bytes) FROM namespaces)
 """
 LIVING = "SELECT memory_id FROM memories WHERE revision_of IS NULL"
 

@@ -46,6 +46,7 @@ COUNTED: Final = {
     "memories.last_seen_at": "times",
     "memories.size_bytes": "padded size",
     "memories.word_count": "number of words",
+    "memories.index_bytes": "number of different ones",
     "memories.index_version": "number of words",
     "memories.source": "words",  # hashed
     "memories.pinned": "pinned",

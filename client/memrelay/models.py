@@ -285,7 +285,10 @@ class Extraction(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage(Answer):
-    """What the account uses of what it may use; earlier revisions use bytes, too."""
+    """What the account uses of what it may use; earlier revisions use bytes, too.
+
+    `storage_bytes` of sealed texts and `index_bytes` of what finds them count together.
+    """
 
     memory_count: int
     storage_bytes: int
@@ -293,11 +296,17 @@ class Usage(Answer):
     superseded_count: int = 0
     pending_count: int = 0
     rejected_count: int = 0
+    index_bytes: int = 0
     storage_bytes_max: int | None = None
     grant_count: int = 0  # with revocations
     grants_max: int | None = None
     extraction: Extraction | None = None  # older relayers do not tell
     requests: Any = None
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts for `storage_bytes_max`."""
+        return self.storage_bytes + self.index_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,6 +335,7 @@ class NamespaceInfo(Answer):
     pending_count: int = 0
     rejected_count: int = 0
     storage_bytes: int = 0
+    index_bytes: int = 0
     updated_at: datetime | None = None
     ttl_s: int | None = None
 

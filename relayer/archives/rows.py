@@ -113,7 +113,7 @@ class ArrivingRows:
                 row.id: judging.outcome(row, refused, present, erased, passed) for row in moved
             }
             fresh = [row for row in sound if results[row.id] == judging.IMPORTED]
-            if sum(len(row.blob or b"") for row in fresh) + heads.storage_bytes > (
+            if sum(map(rows.new_bytes, fresh)) + heads.used_bytes > (
                 self._storage_bytes_max or 2**63
             ):
                 raise QuotaExceeded("The account's storage is used up.")

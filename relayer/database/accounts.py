@@ -16,8 +16,8 @@ from relayer.settings import Limits
 
 ACCOUNT_COLUMNS: Final = """
 a.account_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
-a.storage_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes, a.turns_with_facts,
-a.turns_without_facts
+a.storage_bytes, a.index_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes,
+a.turns_with_facts, a.turns_without_facts
 """
 
 _INSERT_ACCOUNT: Final = """
@@ -42,7 +42,7 @@ SET turns_with_facts = turns_with_facts + $2, turns_without_facts = turns_withou
 WHERE account_id = $1
 """
 _ACCOUNTS: Final = """
-SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
+SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes, index_bytes
 FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
 """
 _NEWEST_RECEIPTS: Final = """
@@ -63,8 +63,8 @@ _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND 
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
-SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, changed_at,
-       grant_serial_due
+SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, index_bytes,
+       changed_at, grant_serial_due
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
 """
 
@@ -102,8 +102,14 @@ class Heads:
     receipt_head: bytes
     memory_seq: int
     storage_bytes: int
+    index_bytes: int
     changed_at: datetime
     grant_serial_due: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts for the account's quota: sealed bytes, and what they are found by."""
+        return self.storage_bytes + self.index_bytes
 
     def time(self, now: datetime) -> datetime:
         """When something is changed under this lock: behind all changes before, also where the

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database import index_size
 from relayer.database.pool import Connection, Row, halfvec
 from relayer.database.vectors import NO_VECTOR
 from relayer.moved import MovedEpisode, MovedMemory
@@ -312,6 +313,7 @@ async def arrive(
         [t.fingerprint for t in turns],
     )
     await _insert_vectors(connection, account, memories)
+    await index_size.count(connection, account, [m.id for m in ms])
     links = [(m.id, link) for m in ms for link in m.links]
     await connection.execute(
         _INSERT_LINKS,
@@ -322,6 +324,16 @@ async def arrive(
         [link.created_at for _, link in links],
     )
     await connection.execute(_CUT_LINKS, account, [*(m.id for m in ms), *(t.id for t in turns)])
+
+
+def new_bytes(row: MovedMemory | MovedEpisode) -> int:
+    """Return what a row adds to what counts for the account's quota."""
+    sealed = len(row.blob or b"")
+    if isinstance(row, MovedEpisode):
+        return sealed
+    words = len(row.postings or b"") // _POSTING.itemsize
+    vectors = sum(index_size.vector_bytes(len(part) // 2) for part in row.vectors)
+    return sealed + index_size.index_bytes(words) + vectors
 
 
 def _has_vectors(memory: MovedMemory) -> bool:

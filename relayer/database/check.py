@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from relayer.database.index_size import INDEX_BYTES
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
 
@@ -51,23 +52,26 @@ SELECT namespace_id, name FROM namespaces WHERE account_id = $1 ORDER BY namespa
 """
 # Whether a namespace claims to hold what it does not; earlier revisions count by their bytes only.
 _COUNTS_OFF: Final = """
-SELECT (n.memory_count, n.word_count, n.storage_bytes)
-       IS DISTINCT FROM (h.memories, h.words, h.bytes) AS off
+SELECT (n.memory_count, n.word_count, n.storage_bytes, n.index_bytes)
+       IS DISTINCT FROM (h.memories, h.words, h.bytes, h.index_bytes) AS off
 FROM namespaces n
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE m.revision_of IS NULL) AS memories,
            coalesce(sum(m.word_count) FILTER (WHERE m.revision_of IS NULL), 0) AS words,
-           coalesce(sum(m.size_bytes), 0) AS bytes
+           coalesce(sum(m.size_bytes), 0) AS bytes,
+           coalesce(sum(m.index_bytes), 0) AS index_bytes
     FROM memories m WHERE m.account_id = $1 AND m.namespace_id = $2
 ) h
 WHERE n.account_id = $1 AND n.namespace_id = $2
 """
 # Whether an account claims another total than its namespaces and turns.
 _TOTALS_OFF: Final = """
-SELECT (a.memory_count, a.storage_bytes)
-       IS DISTINCT FROM (coalesce(n.memories, 0), coalesce(n.bytes, 0) + e.bytes) AS off
+SELECT (a.memory_count, a.storage_bytes, a.index_bytes)
+       IS DISTINCT FROM (coalesce(n.memories, 0), coalesce(n.bytes, 0) + e.bytes,
+                         coalesce(n.index_bytes, 0)) AS off
 FROM accounts a
-CROSS JOIN (SELECT sum(memory_count) AS memories, sum(storage_bytes) AS bytes
+CROSS JOIN (SELECT sum(memory_count) AS memories, sum(storage_bytes) AS bytes,
+                   sum(index_bytes) AS index_bytes
             FROM namespaces WHERE account_id = $1) n
 CROSS JOIN (SELECT coalesce(sum(size_bytes), 0) AS bytes
             FROM episodes WHERE account_id = $1 AND state <> 'done') e
@@ -89,10 +93,11 @@ WHERE p.account_id = $1 AND p.namespace_id = $2
 LIMIT 100
 """
 
-# Postings, vectors, links and tombstones that contradict the memories of a page.
-_CONTRADICTIONS: Final = """
+# Postings, vectors, links, tombstones and counts that contradict the memories of a page. What an
+# earlier release wrote beside this one has no count of what it is found by.
+_CONTRADICTIONS: Final = f"""
 WITH page AS MATERIALIZED (
-    SELECT memory_id, revision_of, namespace_id, epoch, tokens, embedding_model
+    SELECT memory_id, revision_of, namespace_id, epoch, tokens, embedding_model, index_bytes
     FROM memories WHERE account_id = $1 AND seq > $2 AND seq <= $3
 )
 SELECT m.memory_id, 'a posting is missing' AS what FROM page m
@@ -116,6 +121,9 @@ UNION ALL
 SELECT v.memory_id, 'the vectors of some of its parts are missing' FROM vectors v
 JOIN page m ON m.memory_id = v.memory_id
 WHERE v.account_id = $1 GROUP BY v.memory_id, v.model HAVING count(*) <= max(v.part)
+UNION ALL
+SELECT m.memory_id, 'its size is not that of its words and vectors' FROM page m
+WHERE m.index_bytes NOT IN (0, {INDEX_BYTES})
 UNION ALL
 SELECT m.memory_id, 'it was erased and has a row' FROM page m
 JOIN tombstones t ON t.account_id = $1 AND t.memory_id = coalesce(m.revision_of, m.memory_id)

@@ -21,7 +21,7 @@ WITH receipt AS (
 )
 UPDATE accounts
 SET closed_at = $2, changed_at = $2, label = '', settings = '{}', receipt_seq = $3,
-    receipt_head = $5, memory_count = 0, storage_bytes = 0
+    receipt_head = $5, memory_count = 0, storage_bytes = 0, index_bytes = 0
 WHERE account_id = $1
 """
 _FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"

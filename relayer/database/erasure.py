@@ -18,7 +18,7 @@ from relayer.sealed.keys import AccountId
 _ERASE: Final = """
 WITH doomed AS (
     SELECT memory_id, revision_of IS NULL AS current, namespace_id, blob_id, state_blob, word_count,
-           size_bytes, tokens
+           size_bytes, index_bytes, tokens
     FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), turn AS (
     DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($10)
@@ -60,10 +60,11 @@ WITH doomed AS (
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count - c.memories, word_count = n.word_count - c.words,
-        storage_bytes = n.storage_bytes - c.bytes, updated_at = $3
+        storage_bytes = n.storage_bytes - c.bytes, index_bytes = n.index_bytes - c.index_bytes,
+        updated_at = $3
     FROM (SELECT namespace_id, count(*) FILTER (WHERE current) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE current), 0) AS words,
-                 sum(size_bytes) AS bytes
+                 sum(size_bytes) AS bytes, sum(index_bytes) AS index_bytes
           FROM doomed GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), journal AS (
@@ -78,7 +79,8 @@ UPDATE accounts SET
     receipt_seq = $7, receipt_head = $8, changed_at = $3,
     memory_count = memory_count - (SELECT count(*) FROM doomed WHERE current),
     storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
-                                  - (SELECT coalesce(sum(size_bytes), 0) FROM turn)
+                                  - (SELECT coalesce(sum(size_bytes), 0) FROM turn),
+    index_bytes = index_bytes - (SELECT coalesce(sum(index_bytes), 0) FROM doomed)
 WHERE account_id = $1
 """
 

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Final
 
 from relayer.database.conditions import unexpired
+from relayer.database.index_size import index_bytes
 from relayer.database.index_steps import note_change, note_step, step
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import IN_FORCE, State
@@ -73,24 +74,24 @@ WITH stored AS (
         account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
         tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
-        superseded_by, pinned, review, stale, given_expires_at)
+        superseded_by, pinned, review, stale, given_expires_at, index_bytes)
     SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind, importance,
            confidence, writer, event_time, created_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            blob_id, size_bytes, r.word_count, ($55::bigint[])[first_token:last_token],
            source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
-           review, stale, expires_at
+           review, stale, expires_at, r.index_bytes
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
                 $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
                 $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
                 $41::int[], $42::smallint[], $44::bigint[], $45::timestamptz[], $46::uuid[],
                 $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[],
-                $56::int[], $57::int[])
+                $56::int[], $57::int[], $58::bigint[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
               created_at, revision, type, source, stored_at, revision_of, superseded_at,
-              superseded_by, pinned, review, stale, first_token, last_token)
+              superseded_by, pinned, review, stale, first_token, last_token, index_bytes)
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -105,12 +106,13 @@ WITH stored AS (
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
-        storage_bytes = n.storage_bytes + c.bytes, updated_at = $2
+        storage_bytes = n.storage_bytes + c.bytes, index_bytes = n.index_bytes + c.index_bytes,
+        updated_at = $2
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
-                 sum(size_bytes) AS bytes
-          FROM unnest($7::int[], $20::int[], $21::smallint[], $46::uuid[])
-              AS r (namespace_id, size_bytes, word_count, revision_of)
+                 sum(size_bytes) AS bytes, sum(index_bytes) AS index_bytes
+          FROM unnest($7::int[], $20::int[], $21::smallint[], $46::uuid[], $58::bigint[])
+              AS r (namespace_id, size_bytes, word_count, revision_of, index_bytes)
           GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), episode AS (
@@ -133,6 +135,7 @@ UPDATE accounts
 SET receipt_seq = $32, receipt_head = $33, changed_at = $2,
     memory_seq = memory_seq + cardinality($6::uuid[]),
     storage_bytes = storage_bytes + $39,
+    index_bytes = index_bytes + (SELECT coalesce(sum(b), 0) FROM unnest($58::bigint[]) AS b),
     memory_count = memory_count + (SELECT count(*) FROM unnest($46::uuid[]) AS r (revision_of)
                                    WHERE revision_of IS NULL)
 WHERE account_id = $1
@@ -236,6 +239,11 @@ class NewMemory:
     stored_at: datetime
     revision_of: uuid.UUID | None = None
     state: State = IN_FORCE
+
+    @property
+    def index_bytes(self) -> int:
+        """What is counted for what it is found by, before it has vectors."""
+        return index_bytes(len(self.postings))
 
 
 @dataclass(frozen=True)
@@ -397,6 +405,7 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [token for m in ms for token in m.postings],
         [end - len(m.postings) + 1 for end, m in zip(ends, ms, strict=True)],
         ends,
+        [m.index_bytes for m in ms],
     )
 
 

@@ -24,8 +24,8 @@ ORDER BY n.name, k.epoch
 """
 
 _SUMMARIES: Final = """
-SELECT n.namespace_id, n.name, n.memory_count, n.storage_bytes, n.updated_at, n.ttl_s, k.epochs,
-       k.key_ids
+SELECT n.namespace_id, n.name, n.memory_count, n.storage_bytes, n.index_bytes, n.updated_at,
+       n.ttl_s, k.epochs, k.key_ids
 FROM namespaces n
 JOIN (SELECT namespace_id, array_agg(epoch ORDER BY epoch DESC) AS epochs,
              array_agg(key_id ORDER BY epoch DESC) AS key_ids
@@ -91,25 +91,28 @@ _RECOUNT_NAMESPACES: Final = """
 WITH counted AS (
     SELECT n.namespace_id, count(m.memory_id) FILTER (WHERE m.revision_of IS NULL) AS memories,
            coalesce(sum(m.word_count) FILTER (WHERE m.revision_of IS NULL), 0) AS words,
-           coalesce(sum(m.size_bytes), 0) AS bytes
+           coalesce(sum(m.size_bytes), 0) AS bytes,
+           coalesce(sum(m.index_bytes), 0) AS index_bytes
     FROM namespaces n
     LEFT JOIN memories m ON m.account_id = n.account_id AND m.namespace_id = n.namespace_id
     WHERE n.account_id = $1 GROUP BY n.namespace_id
 )
 UPDATE namespaces n
-SET memory_count = c.memories, word_count = c.words, storage_bytes = c.bytes
+SET memory_count = c.memories, word_count = c.words, storage_bytes = c.bytes,
+    index_bytes = c.index_bytes
 FROM counted c WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 """
 _RECOUNT_ACCOUNT: Final = """
 WITH memory AS (
     SELECT count(*) FILTER (WHERE revision_of IS NULL) AS memories,
-           coalesce(sum(size_bytes), 0) AS bytes
+           coalesce(sum(size_bytes), 0) AS bytes, coalesce(sum(index_bytes), 0) AS index_bytes
     FROM memories WHERE account_id = $1
 ), episode AS (
     SELECT coalesce(sum(size_bytes), 0) AS bytes
     FROM episodes WHERE account_id = $1 AND state <> 'done'
 )
-UPDATE accounts a SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes
+UPDATE accounts a
+SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes, index_bytes = m.index_bytes
 FROM memory m, episode e WHERE a.account_id = $1
 """
 

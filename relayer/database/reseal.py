@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database import index_size
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.database.vectors import DELETE_POSTINGS
@@ -354,6 +355,7 @@ async def move_memories(
         [r.epoch for r, _, _, _ in vectors],
         [halfvec(vector) for _, _, _, vector in vectors],
     )
+    await index_size.count(connection, account, ids)
 
 
 async def move_turns(
@@ -400,6 +402,8 @@ async def mark_altered(
     async with database.transaction() as connection:
         await note_change(connection, account)
         await connection.execute(statement, account, ids, [r["blob_id"] for r in rows])
+        if not turns:
+            await index_size.count(connection, account, ids)
 
 
 async def standing(

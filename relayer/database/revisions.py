@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from relayer.database import index_size
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
 from relayer.database.pool import Connection, Database, Row
@@ -50,10 +51,11 @@ FROM vectors WHERE account_id = $1 AND memory_id = $2
 _VACATE: Final = """
 WITH gone AS (
     DELETE FROM memories WHERE account_id = $1 AND memory_id = $2
-    RETURNING namespace_id, word_count, state_blob
+    RETURNING namespace_id, word_count, index_bytes, state_blob
 ), counted AS (
     UPDATE namespaces n
-    SET memory_count = n.memory_count - 1, word_count = n.word_count - g.word_count
+    SET memory_count = n.memory_count - 1, word_count = n.word_count - g.word_count,
+        index_bytes = n.index_bytes - g.index_bytes
     FROM gone g WHERE n.account_id = $1 AND n.namespace_id = g.namespace_id
 ), staged AS (
     DELETE FROM blobs b USING gone g WHERE b.account_id = $1 AND b.blob_id = g.state_blob
@@ -62,7 +64,10 @@ WITH gone AS (
     SELECT $1, state_blob, $4 FROM gone WHERE state_blob IS NOT NULL AND $5
     ON CONFLICT DO NOTHING
 )
-UPDATE accounts SET memory_count = memory_count - 1, memory_seq = $3 WHERE account_id = $1
+UPDATE accounts
+SET memory_count = memory_count - 1, memory_seq = $3,
+    index_bytes = index_bytes - (SELECT coalesce(sum(index_bytes), 0) FROM gone)
+WHERE account_id = $1
 """
 _DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = $2"
 
@@ -224,6 +229,7 @@ async def revise(connection: Connection, account: AccountId, new: Revision) -> N
         new.receipt_head,
         new.changed_at,
     )
+    await index_size.count(connection, account, [m.memory_id, new.archive_id])
     await set_life(connection, account=account, memory_id=m.memory_id, expires_at=m.expires_at)
 
 
@@ -266,6 +272,7 @@ async def step_back(
     await connection.execute(_MOVE_POSTINGS, account, memory_id, archive_id)
     await connection.execute(_COPY_VECTORS, account, memory_id, archive_id)
     await connection.execute(_VACATE, account, memory_id, seq, now, outside_store)
+    await index_size.count(connection, account, [archive_id])
 
 
 async def remember_marks(

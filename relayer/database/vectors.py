@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database import index_size
 from relayer.database import webhooks as webhook_rows
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import NewMemory
@@ -312,6 +313,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
             )
         if missing := [r["memory_id"] for r in locked if r["memory_id"] in indexed.missing]:
             await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
+        await index_size.count(connection, account, [r["memory_id"] for r in locked])
         await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in locked])
     webhook_rows.say_dropped(not_told)
     return any(r["memory_id"] not in indexed.missing for r in locked)
@@ -397,6 +399,7 @@ async def insert_manual_vector(
         [halfvec(vector.embedding)],
         vector.model,
     )
+    await index_size.count(connection, account, [memory.memory_id])
 
 
 async def models(

@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
 SLOW: Final = "slow"  # why a turn waits about which the model was not asked
-FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
+FOUND_BYTES_MAX: Final = 100_000  # of the facts of a turn and their words, of twenty facts
 
 
 class Analysis:

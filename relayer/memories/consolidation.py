@@ -45,7 +45,7 @@ from relayer.tenants.namespaces import Namespaces
 
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
 FAILURES_MAX: Final = 3  # of a model that answers others, before it is asked no more of the same
-MADE_BYTES_MAX: Final = 20_000  # of a summary or a procedure, sealed, with its tags and sources
+MADE_BYTES_MAX: Final = 100_000  # of a summary or a procedure with its tags, sources and words
 GoOn = Callable[[], bool]
 T = TypeVar("T")
 _Chosen = tuple[Mapping[uuid.UUID, Change], Sequence[Action]]

@@ -31,7 +31,13 @@ from relayer.memories.recognition import (
     said_elsewhere,
     without_same,
 )
-from relayer.memories.sealing import fingerprints_of, new_memory, source_token, without_secrets
+from relayer.memories.sealing import (
+    check_words,
+    fingerprints_of,
+    new_memory,
+    source_token,
+    without_secrets,
+)
 from relayer.memories.writer import Writer
 from relayer.memories.writes import (
     RACES_MAX,
@@ -104,6 +110,7 @@ class Intake:
             Conflict: an idempotency key came back with another text.
             Answered: another request has left one of `marks`.
             QuotaExceeded: the account is full.
+            TooLarge: a text has too many different words.
         """
         if origin is not None and origin.kept:
             drafts = [replace(draft, turn=origin.id) for draft in drafts]
@@ -199,8 +206,14 @@ class Intake:
         memory_id = new_id()
         address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
         blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))
-        return new_memory(
-            p.draft, p.key, p.entry, address=address, blob=blob, writer=access.key, created_at=now
+        return check_words(
+            new_memory(
+                *(p.draft, p.key, p.entry),
+                address=address,
+                blob=blob,
+                writer=access.key,
+                created_at=now,
+            )
         )
 
     @staged("remember.write")

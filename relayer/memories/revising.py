@@ -26,7 +26,7 @@ from relayer.memories.eraser import Eraser
 from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
-from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
+from relayer.memories.sealing import check_words, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import Writer, memory_subject
 from relayer.memories.writes import RACES_MAX
 from relayer.record import Draft, encode, revision_row_id
@@ -252,15 +252,15 @@ class Reviser:
         )
         record = encode(draft, writer, row["created_at"])
         blob = envelope.seal(key, address, record, created_ms=to_ms(now))
-        return new_memory(
-            draft,
-            key,
-            entry,
-            address=address,
-            blob=blob,
-            writer=writer,
-            created_at=row["created_at"],
-            stored_at=now,
+        return check_words(
+            new_memory(
+                *(draft, key, entry),
+                address=address,
+                blob=blob,
+                writer=writer,
+                created_at=row["created_at"],
+                stored_at=now,
+            )
         )
 
     async def _store(
@@ -291,7 +291,7 @@ class Reviser:
             # Said again for longer: that was acknowledged, and this edit would take it back.
             if current["given_expires_at"] != row["given_expires_at"]:
                 raise _Changed
-            self._writer.check_room(heads, len(memory.blob))
+            self._writer.check_room(heads, len(memory.blob) + memory.index_bytes)
             names = {memory.namespace_id: namespace}
             act = Act(account, access.key, EDIT, now)
             made, heads = await self._eraser.erase_made_of(

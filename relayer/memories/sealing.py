@@ -9,11 +9,13 @@ from typing import Final
 
 from relayer.clock import to_ms
 from relayer.database import memories as rows
+from relayer.errors import TooLarge
 from relayer.memories.offload import offload
 from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import NamespaceKey, PublicKey
+from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import words
@@ -73,6 +75,22 @@ def new_memory(
         fingerprint=fingerprint_of(key, draft),
         stored_at=stored_at or created_at,
     )
+
+
+def check_words(memory: rows.NewMemory) -> rows.NewMemory:
+    """Return a memory that somebody wants stored, if it has no more words than one may have.
+
+    What is stored already, and comes back, may have more of an earlier release.
+
+    Raises:
+        TooLarge: it has.
+    """
+    if len(memory.postings) > Limits.memory_words_max:
+        raise TooLarge(
+            f"The text has {len(memory.postings)} different words, a memory may have"
+            f" {Limits.memory_words_max}: store it in parts."
+        )
+    return memory
 
 
 def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:

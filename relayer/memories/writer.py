@@ -147,7 +147,7 @@ class Writer:
         if erased:  # the room of what is gone counts
             heads = await account_rows.locked_heads(connection, access.account)
         batch, subjects, freed = await self._vouched(connection, act, batch)
-        self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
+        self.check_room(heads, batch.new_bytes - freed)
         act = replace(act, op=batch.op)
         receipts, after = chained(self._identity, act, heads, subjects, batch.names)
         await self._insert(connection, act, batch, heads, after, receipts)
@@ -177,7 +177,7 @@ class Writer:
             )
             if current is None or current["revision"] >= memory.revision:
                 raise NotFound("No older revision of that memory.")
-            self.check_room(heads, len(memory.blob))
+            self.check_room(heads, len(memory.blob) + memory.index_bytes)
             act = Act(account, access.key, "restore", now)
             [receipt], after = chained(self._identity, act, heads, [memory_subject(memory)], names)
             archive_id = revision_row_id(memory.memory_id, current["revision"])
@@ -381,7 +381,7 @@ class Writer:
         Raises:
             QuotaExceeded: the account is full.
         """
-        used = heads.storage_bytes + new_bytes
+        used = heads.used_bytes + new_bytes
         if new_bytes > 0 and self._storage_bytes_max and used > self._storage_bytes_max:
             raise _full()
 
@@ -393,7 +393,9 @@ class Writer:
         """
         row = await account_rows.find_account(self._database, account)
         bytes_max = self._storage_bytes_max
-        if row is not None and bytes_max and row["storage_bytes"] + room_bytes > bytes_max:
+        if row is None or not bytes_max:
+            return
+        if row["storage_bytes"] + row["index_bytes"] + room_bytes > bytes_max:
             raise _full()
 
 

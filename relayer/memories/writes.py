@@ -12,6 +12,7 @@ from typing import Final
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
+from relayer.database.index_size import vector_bytes
 from relayer.database.pool import Connection
 from relayer.errors import NotFound, Unavailable
 from relayer.journal.states import Change
@@ -132,6 +133,16 @@ class Batch:
         """(id, bytes) of each envelope."""
         memories = [(m.blob_id, m.blob) for m in self.memories]
         return memories + [(e.blob_id, e.blob) for e in self.episodes]
+
+    @property
+    def new_bytes(self) -> int:
+        """What it adds to what counts for the account's quota; vectors that it does not bring are
+        counted once they are made."""
+        sealed = sum(len(blob) for _, blob in self.blobs)
+        index = sum(m.index_bytes for m in self.memories)
+        if self.manual_vector is not None:
+            index += vector_bytes(len(self.manual_vector.embedding))
+        return sealed + index
 
     @property
     def wordy(self) -> list[rows.NewMemory]:

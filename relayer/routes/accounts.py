@@ -167,6 +167,7 @@ async def _used(access: Access, database: Database, settings: Settings) -> Answe
     return {
         **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": row["storage_bytes"],
+        "index_bytes": row["index_bytes"],
         "storage_bytes_max": settings.storage_bytes_max,
         "grant_count": access.serial,
         "grants_max": settings.account_grants_max,
@@ -186,6 +187,7 @@ async def _used_there(access: Access, database: Database) -> Answer:
     return {
         **shapes.counts(memories, sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": sum(row["storage_bytes"] for row in found),
+        "index_bytes": sum(row["index_bytes"] for row in found),
     }
 
 

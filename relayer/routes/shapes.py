@@ -138,6 +138,7 @@ def namespace(row: Row, aside: SetAside) -> dict[str, Any]:
         "epochs": [{"epoch": epoch, "key_id": key_id.hex()} for epoch, key_id in epochs],
         **counts(row["memory_count"], aside),
         "storage_bytes": row["storage_bytes"],
+        "index_bytes": row["index_bytes"],
         "updated_at": rfc3339(row["updated_at"]),
         "ttl_s": row["ttl_s"],
     }

@@ -208,6 +208,7 @@ async def list_accounts(storage: Storage) -> list[dict[str, Any]]:
             ),
             "memory_count": row["memory_count"],
             "storage_bytes": row["storage_bytes"],
+            "index_bytes": row["index_bytes"],
             "created_at": rfc3339(row["created_at"]),
         }
         for row in await statements.list_accounts(storage.database)

@@ -43,7 +43,9 @@ from tests.thinking import model, server
 __all__ = ["here", "model", "server", "there"]  # fixtures
 
 PINNED = Change(pinned=True)
-COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
+COUNTS = """
+SELECT name, memory_count, word_count, storage_bytes, index_bytes FROM namespaces ORDER BY name
+"""
 
 
 @pytest.mark.parametrize("custody", ["sealed", "managed"])

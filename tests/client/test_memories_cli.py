@@ -220,7 +220,13 @@ class TestSeeing:
         used = run("usage")
         assert used["memory_count"] == 1
         assert used["storage_bytes"] > 0
-        assert run.lines("usage")[0] == "1 memory"
+        assert used["index_bytes"] > 1_900  # a row, and one for each word
+        lines = run.lines("usage")
+        assert lines[0] == "1 memory"
+        assert lines[1] == (
+            f"{used['storage_bytes']} bytes of texts, {used['index_bytes']} of their index,"
+            f" of {used['storage_bytes_max']} together"
+        )
 
 
 class TestCorrecting:

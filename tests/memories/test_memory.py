@@ -125,13 +125,13 @@ class TestRemember:
     async def test_full_account_takes_nothing_more_and_still_forgets(
         self, make_bench: BenchMaker
     ) -> None:
-        bench = make_bench(storage_bytes_max=1000)
+        bench = make_bench(storage_bytes_max=10_000)
         caller = await bench.caller(await bench.account())
         [first] = await bench.remember(caller, random_text())
         with pytest.raises(QuotaExceeded):
-            await bench.remember(caller, "x" * 2000)
+            await bench.remember(caller, "x" * 9000)
         assert await bench.value(COUNT) == 1
-        await bench.sql("UPDATE accounts SET storage_bytes = 2000")
+        await bench.sql("UPDATE accounts SET storage_bytes = 20000")
         await bench.services.memory.forget(caller.access, first.id)
         assert await bench.value(COUNT) == 0
 
@@ -149,10 +149,10 @@ class TestRemember:
 
     async def test_a_long_text_is_kept_whole(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
-        text = " ".join(f"word{n}" for n in range(60_000))[: Limits.text_bytes_max // 2]
+        text = " ".join(f"word{n}" for n in range(60_000))[: Limits.text_bytes_max // 4]
         [stored] = await bench.remember(caller, text)
         assert (await bench.services.memory.get(caller, stored.id)).text == text
-        assert await bench.texts(caller, "word31415") == [text]
+        assert await bench.texts(caller, "word21415") == [text]
 
 
 class TestNamespaces:

@@ -14,8 +14,8 @@ from tests.thinking import model, server
 
 __all__ = ["model", "server"]  # fixtures
 
-LONG = "word " * 4000  # sealed, it takes more than half of the room
-ROOM_BYTES = 30_000
+LONG = "word " * 20_000  # sealed, it takes more than half of the room
+ROOM_BYTES = 150_000
 
 
 async def test_what_has_expired_leaves_its_room_to_what_says_the_same(
@@ -43,7 +43,7 @@ async def test_no_model_is_asked_for_facts_that_hardly_fit(
     server.script(AWAY)
     turn = (await analyze(bench, caller, "1. user: I moved house.")).pending
     assert turn is not None
-    await bench.sql("UPDATE accounts SET storage_bytes = $1", ROOM_BYTES - 5_000)
+    await bench.sql("UPDATE accounts SET storage_bytes = $1", ROOM_BYTES - 50_000)
     asked = len(server.received)
     server.script(facts(*(f"The user owns chair number {n} of the set." for n in range(20))))
     for _ in range(2):

@@ -375,7 +375,7 @@ class TestPending:
         self, make_bench: BenchMaker, model: LanguageModel, server: OpenAIServer
     ) -> None:
         """No model is paid while nothing could be stored; and the turn gives its own room back."""
-        bench = make_bench(language_model=model, storage_bytes_max=25_000)
+        bench = make_bench(language_model=model, storage_bytes_max=105_000)
         caller = await bench.caller(await bench.account())
         episode = await self.wait_for(bench, caller, server)
         extract = bench.services.analysis.extract_turn

@@ -217,7 +217,7 @@ class TestRefused:
         from relayer.journal.receipts import Act, next_receipt
         from relayer.sealed.receipts import Item
 
-        heads = Heads(9, 1, 99, bytes(32), 0, 0, bench.clock())
+        heads = Heads(9, 1, 99, bytes(32), 0, 0, 0, bench.clock())
         act = Act(founder.account, stranger.public_key, "forget", bench.clock())
         item = Item(kept.id, 1, "A" * 43)
         signed, _ = next_receipt(stranger, act, heads, (item,), TEAM, 1)

@@ -201,7 +201,7 @@ async def test_how_much_there_is(client: httpx.AsyncClient, named: Answer) -> No
     assert set(namespace) == {
         *("name", "epoch", "key_id", "epochs", "memory_count", "revision_count"),
         *("superseded_count", "pending_count", "rejected_count", "storage_bytes"),
-        *("updated_at", "ttl_s"),
+        *("index_bytes", "updated_at", "ttl_s"),
     }
     assert namespace["epochs"] == [{"epoch": 1, "key_id": namespace["key_id"]}]
     counts = {n: v for n, v in namespace.items() if n.endswith("_count")}
@@ -215,6 +215,7 @@ async def test_how_much_there_is(client: httpx.AsyncClient, named: Answer) -> No
     usage = await get(client, "/v1/usage")
     assert {name: usage[name] for name in counts} == counts
     assert usage["storage_bytes"] == namespace["storage_bytes"] > 3 * 396
+    assert usage["index_bytes"] == namespace["index_bytes"] > 3 * 1_900
     assert (await get(client, "/v1/stats", namespace="default"))["memory_count"] == 2
 
 

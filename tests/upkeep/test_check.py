@@ -49,6 +49,16 @@ TAMPERING = {
     "memory lost": ("DELETE FROM memories WHERE seq = 1", "a posting of a memory that is gone"),
     "memory count": ("UPDATE namespaces SET memory_count = 9", "count is off"),
     "word count": ("UPDATE namespaces SET word_count = 1 WHERE namespace_id = 1", "count is off"),
+    "account's count of its index": (
+        "UPDATE accounts SET index_bytes = index_bytes - 1", "count is off",
+    ),
+    "namespace's count of its index": (
+        "UPDATE namespaces SET index_bytes = index_bytes + 1", "count is off",
+    ),
+    "memory's size": (
+        "UPDATE memories SET index_bytes = 5000 WHERE seq = 1",
+        "its size is not that of its words and vectors",
+    ),
     "account's count": ("UPDATE accounts SET storage_bytes = storage_bytes - 1", "count is off"),
     "posting lost": (
         "DELETE FROM postings WHERE ctid = (SELECT min(ctid) FROM postings)", "posting is missing",

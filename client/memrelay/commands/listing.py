@@ -19,7 +19,7 @@ from memrelay.commands.streams import warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
-from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo
+from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
 
@@ -179,8 +179,12 @@ def namespaces(shell: Shell) -> None:
 
 def _namespace_line(info: NamespaceInfo) -> str:
     written = f", last written {when(info.updated_at)}" if info.updated_at else ""
-    size = f"{counted(info.memory_count, 'memory')}, {info.storage_bytes} bytes"
+    size = f"{counted(info.memory_count, 'memory')}, {_sizes(info)}"
     return f"{info.name}  {size}{written}, {_kept(info)}"
+
+
+def _sizes(used: NamespaceInfo | Usage) -> str:
+    return f"{used.storage_bytes} bytes of texts, {used.index_bytes} of their index"
 
 
 def _kept(info: NamespaceInfo) -> str:
@@ -200,10 +204,10 @@ def usage(shell: Shell) -> None:
     """Show what the account uses of what it may use."""
     with shell.client() as client:
         used = client.usage()
-    bound = f" of {used.storage_bytes_max}" if used.storage_bytes_max else ""
+    bound = f", of {used.storage_bytes_max} together" if used.storage_bytes_max else ""
     lines = [
         counted(used.memory_count, "memory"),
-        f"{used.storage_bytes}{bound} bytes",
+        f"{_sizes(used)}{bound}",
         counted(used.revision_count, "earlier revision"),
         f"{used.superseded_count} superseded",
         f"{used.pending_count} waiting for review",

@@ -18,7 +18,7 @@ from memrelay.sealed.keys import normalise_namespace
 from memrelay.transport import httpx
 
 STORAGE_WARN = 0.9  # of what the account may store
-ROOM_BYTES_MIN = 1024  # what a sealed sentence takes, roughly
+ROOM_BYTES_MIN = 8 * 1024  # what a sentence and its index take, roughly
 EXPIRY_WARN_S = 7 * 86_400
 
 
@@ -94,11 +94,9 @@ def check_storage(case: Case) -> Verdict:
     """Tell how much of its storage the account uses."""
     usage = case.usage
     if usage.storage_bytes_max is None:
-        return ok(
-            f"{counted(usage.memory_count, 'memory')}, {counted(usage.storage_bytes, 'byte')}"
-        )
-    left = usage.storage_bytes_max - usage.storage_bytes
-    share = usage.storage_bytes / max(usage.storage_bytes_max, 1)
+        return ok(f"{counted(usage.memory_count, 'memory')}, {counted(usage.used_bytes, 'byte')}")
+    left = usage.storage_bytes_max - usage.used_bytes
+    share = usage.used_bytes / max(usage.storage_bytes_max, 1)
     stored = counted(usage.memory_count, "memory")
     detail = f"{share:.0%} of what the account may store is used, by {stored}"
     if left < ROOM_BYTES_MIN:
