@@ -84,11 +84,12 @@ class MovedLink(Moved):
     created_at: Moment
 
 
-class MovedMemory(Moved):
+class MovedMemory(Moved, omit_defaults=True):
     """A row: a memory as it is now, or an earlier revision of one (`revision_of`).
 
     Attributes:
         merged: whether `superseded_by` names what it was merged into.
+        default_life: nobody asked for `given_expires_at`, which comes of the kind.
         postings: `i64 token ‖ u8 frequency` each; None when they are to be made again.
         vectors: float16, big-endian, one for each part of the text; empty when they are to be.
     """
@@ -129,6 +130,7 @@ class MovedMemory(Moved):
     blob_id: BlobName
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
     merged: bool = False
+    default_life: bool = False
 
     @property
     def memory_id(self) -> uuid.UUID:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from os import urandom
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -61,6 +61,7 @@ class UnknownVersion(CryptoError):
 class Draft:
     """One thing to remember, as a caller sent it, checked and normalised.
 
+    `has_default_life`: nobody asked for `expires_at`, which comes of the kind.
     `turn` is the kept conversation that it was first said in, `said_at` when that was, if not now.
     How it is to be kept is not sealed with it: `same_as` is a memory that says it in other words,
     `contradicts` one that it speaks against, `review` what it is held back for.
@@ -76,12 +77,33 @@ class Draft:
     importance: str = "standard"
     confidence: str = "high"
     expires_at: datetime | None = None
+    has_default_life: bool = False
     turn: uuid.UUID | None = None
     said_at: datetime | None = None
     idempotency_key: str | None = field(default=None, repr=False)
     same_as: "Memory | None" = field(default=None, repr=False)
     contradicts: "Memory | None" = field(default=None, repr=False)
     review: str | None = None
+
+    @property
+    def life(self) -> "Life":
+        """How long it is to be kept."""
+        return Life(self.expires_at, self.has_default_life)
+
+
+class Life(NamedTuple):
+    """How long a memory is kept: for good (None) or until then, which comes of its kind or was
+    asked for."""
+
+    expires_at: datetime | None
+    is_default: bool
+
+    def outlives(self, other: "Life") -> bool:
+        """Whether it counts before the other: it ends later or, at the same moment, was asked
+        for."""
+        if self.expires_at is None or other.expires_at is None:
+            return self.expires_at is None and other.expires_at is not None
+        return (self.expires_at, other.is_default) > (other.expires_at, self.is_default)
 
 
 @dataclass(frozen=True)
@@ -190,6 +212,8 @@ def encode(
         "writer": writer.hex(),
         "expires_at": to_ms(draft.expires_at),
     }
+    if draft.has_default_life:
+        record["default_life"] = True
     if created_at is not None:
         record["created"] = to_ms(created_at)
     if draft.turn is not None:
@@ -239,6 +263,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
             importance=said.importance,
             confidence=said.confidence,
             expires_at=from_ms(r["expires_at"]),
+            has_default_life=r.get("default_life") is True,
             turn=uuid.UUID(r["turn"]) if r.get("turn") else None,
             said_at=from_ms(r.get("said")),
         )

@@ -42,6 +42,7 @@ COUNTED: Final = {
     "memories.stored_at": "times",
     "memories.expires_at": "times",
     "memories.given_expires_at": "times",
+    "memories.has_default_life": "times",
     "memories.superseded_at": "times",
     "memories.last_seen_at": "times",
     "memories.size_bytes": "padded size",

@@ -312,7 +312,8 @@ def judge_state(
 ) -> Iterator[Finding]:
     """What a row says otherwise than the newest signed state of its memory, or of a new one."""
     said, due = item.state, dict(NEW_STATE if state is None else state)
-    due.pop("merged", None)  # of a link, which is in no inventory
+    for unlisted in ("merged", "default_life"):  # of a link and of an end, in no inventory
+        due.pop(unlisted, None)
     if stated is not None and stated.refreshed:
         due["stale"] = False
     if said != due:

@@ -54,26 +54,26 @@ WITH stored AS (
         importance, confidence, writer, event_time, created_at, stored_at, expires_at,
         given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
         last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
-        embedding_model, embedding_version)
+        embedding_model, embedding_version, has_default_life)
     SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format, kind,
            importance, confidence, writer, event_time, created_at, stored_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
            last_seen_at, blob_id, size_bytes, r.word_count, coalesce(t.tokens, '{}'), source,
-           fingerprint, index_version, embedding_model, embedding_version
+           fingerprint, index_version, embedding_model, embedding_version, has_default_life
     FROM unnest($8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::int[], $13::uuid[],
                 $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bytea[],
                 $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[],
                 $24::timestamptz[], $25::timestamptz[], $26::uuid[], $27::bool[], $28::text[],
                 $29::bool[], $30::int[], $31::timestamptz[], $32::bytea[], $33::int[],
                 $34::smallint[], $35::bigint[], $36::bytea[], $37::smallint[], $38::text[],
-                $39::text[])
+                $39::text[], $55::bool[])
         AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
               importance, confidence, writer, event_time, created_at, stored_at, expires_at,
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
-              embedding_model, embedding_version)
+              embedding_model, embedding_version, has_default_life)
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
     LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
                FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
@@ -311,6 +311,7 @@ async def arrive(
         max((a.seq for a in memories), default=0),
         sum(len(data) for _, data in blobs),
         [t.fingerprint for t in turns],
+        [m.default_life for m in ms],
     )
     await _insert_vectors(connection, account, memories)
     await index_size.count(connection, account, [m.id for m in ms])

@@ -18,7 +18,8 @@ _COLUMNS: Final = """
     m.kind, m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.stored_at,
     m.expires_at, m.given_expires_at, m.superseded_at, m.superseded_by, m.pinned, m.review, m.stale,
     m.seen_count, m.last_seen_at, m.word_count, m.source, m.fingerprint, m.index_version,
-    m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes
+    m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes,
+    m.has_default_life AS default_life
 """
 _MERGED: Final = """
 EXISTS (SELECT 1 FROM links l

@@ -29,8 +29,8 @@ KEPT: Final = "kept"
 # it reads all that these have.
 _KNOWN_FACTS: Final = """
 SELECT m.fingerprint, m.namespace_id, m.memory_id, m.embedding_model IS NOT NULL AS embedded,
-       m.expires_at, m.given_expires_at, m.review, m.source, m.revision, m.kind, m.importance,
-       m.confidence
+       m.expires_at, m.given_expires_at, m.has_default_life, m.review, m.source, m.revision,
+       m.kind, m.importance, m.confidence
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($2) AND m.superseded_at IS NULL
 """
@@ -74,24 +74,27 @@ WITH stored AS (
         account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
         tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
-        superseded_by, pinned, review, stale, given_expires_at, index_bytes)
+        superseded_by, pinned, review, stale, given_expires_at, index_bytes,
+        has_default_life)
     SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind, importance,
            confidence, writer, event_time, created_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            blob_id, size_bytes, r.word_count, ($55::bigint[])[first_token:last_token],
            source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
-           review, stale, expires_at, r.index_bytes
+           review, stale, expires_at, r.index_bytes,
+           has_default_life
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
                 $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
                 $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
                 $41::int[], $42::smallint[], $44::bigint[], $45::timestamptz[], $46::uuid[],
                 $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[],
-                $56::int[], $57::int[], $58::bigint[])
+                $56::int[], $57::int[], $58::bigint[], $59::bool[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
               created_at, revision, type, source, stored_at, revision_of, superseded_at,
-              superseded_by, pinned, review, stale, first_token, last_token, index_bytes)
+              superseded_by, pinned, review, stale, first_token, last_token, index_bytes,
+              has_default_life)
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -145,7 +148,8 @@ MEMORY_COLUMNS: Final = """
     m.memory_id, ns.name AS namespace, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.format,
     m.kind, m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at,
     m.blob_id, m.size_bytes, m.embedding_model, m.revision_of, m.stored_at, m.superseded_at,
-    m.superseded_by, m.pinned, m.review, m.stale, m.seen_count, m.last_seen_at, m.given_expires_at
+    m.superseded_by, m.pinned, m.review, m.stale, m.seen_count, m.last_seen_at, m.given_expires_at,
+    m.has_default_life
 """
 _MEMORIES: Final = f"""
 SELECT {MEMORY_COLUMNS}, ns.ttl_s
@@ -215,6 +219,7 @@ class NewMemory:
         word_count: rounded number of words.
         stored_at: when this revision was stored; `created_at` is when the memory was.
         revision_of: the memory whose earlier revision this is; its id is then derived from that.
+        has_default_life: nobody asked for `expires_at`, which comes of the kind.
     """
 
     memory_id: uuid.UUID
@@ -239,6 +244,7 @@ class NewMemory:
     stored_at: datetime
     revision_of: uuid.UUID | None = None
     state: State = IN_FORCE
+    has_default_life: bool = False
 
     @property
     def index_bytes(self) -> int:
@@ -406,6 +412,7 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [end - len(m.postings) + 1 for end, m in zip(ends, ms, strict=True)],
         ends,
         [m.index_bytes for m in ms],
+        [m.has_default_life for m in ms],
     )
 
 

@@ -17,7 +17,8 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
 _LOCK: Final = """
-SELECT m.blob_id, m.revision, m.superseded_at, m.given_expires_at FROM memories m
+SELECT m.blob_id, m.revision, m.superseded_at, m.given_expires_at, m.has_default_life
+FROM memories m
 WHERE m.account_id = $1 AND m.memory_id = $2 AND m.revision_of IS NULL
 FOR UPDATE
 """
@@ -29,11 +30,12 @@ INSERT INTO memories (
     account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
     confidence, writer, event_time, created_at, expires_at, given_expires_at, superseded_at,
     blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version, embedding_model,
-    embedding_version, revision_of, stored_at, pinned, review, stale, seen_count, last_seen_at)
+    embedding_version, revision_of, stored_at, pinned, review, stale, seen_count, last_seen_at,
+    has_default_life)
 SELECT $1, $3, namespace_id, epoch, $4, revision, type, format, kind, importance, confidence,
        writer, event_time, created_at, expires_at, given_expires_at, $5, blob_id, size_bytes,
        word_count, tokens, source, fingerprint, index_version, embedding_model, embedding_version,
-       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at
+       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at, has_default_life
 FROM memories m WHERE m.account_id = $1 AND m.memory_id = $2
 """
 _MOVE_POSTINGS: Final = """
@@ -121,14 +123,16 @@ WITH life AS (
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = m.namespace_id
     WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
 )
-UPDATE memories m SET given_expires_at = $3, expires_at = life.expires_at
+UPDATE memories m
+SET given_expires_at = $3, has_default_life = $4, expires_at = life.expires_at
 FROM life WHERE m.account_id = $1 AND m.memory_id = life.memory_id
 RETURNING m.namespace_id, m.seq
 """
 # What holds of a memory as a whole, for those of its earlier revisions that came back beside it.
 _SHARE: Final = """
 UPDATE memories r
-SET expires_at = m.expires_at, given_expires_at = m.given_expires_at, review = m.review
+SET expires_at = m.expires_at, given_expires_at = m.given_expires_at,
+    has_default_life = m.has_default_life, review = m.review
 FROM memories m
 WHERE r.account_id = $1 AND r.revision_of = ANY ($2)
   AND m.account_id = $1 AND m.memory_id = r.revision_of
@@ -180,8 +184,8 @@ class Revision:
 async def lock_current(
     connection: Connection, *, account: AccountId, memory_id: uuid.UUID
 ) -> Row | None:
-    """(blob_id, revision, superseded_at, given_expires_at) of a living memory, locked; None when it
-    is gone."""
+    """(blob_id, revision, superseded_at, given_expires_at, has_default_life) of a living memory,
+    locked; None when it is gone."""
     return await connection.fetchrow(_LOCK, account, memory_id)
 
 
@@ -230,7 +234,13 @@ async def revise(connection: Connection, account: AccountId, new: Revision) -> N
         new.changed_at,
     )
     await index_size.count(connection, account, [m.memory_id, new.archive_id])
-    await set_life(connection, account=account, memory_id=m.memory_id, expires_at=m.expires_at)
+    await set_life(
+        connection,
+        account=account,
+        memory_id=m.memory_id,
+        expires_at=m.expires_at,
+        is_default=m.has_default_life,
+    )
 
 
 async def set_life(
@@ -239,10 +249,11 @@ async def set_life(
     account: AccountId,
     memory_id: uuid.UUID,
     expires_at: datetime | None,
+    is_default: bool,
 ) -> None:
-    """Give a memory and its earlier revisions that expiry."""
+    """Give a memory and its earlier revisions that expiry; `is_default`: it comes of the kind."""
     await note_change(connection, account)
-    lived = await connection.fetch(_SET_LIFE, account, memory_id, expires_at)
+    lived = await connection.fetch(_SET_LIFE, account, memory_id, expires_at, is_default)
     await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in lived])
 
 

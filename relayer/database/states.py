@@ -41,8 +41,8 @@ IN_STATE: Final = {
 
 _LOCK_STATES: Final = """
 SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.pinned, m.review,
-       m.stale, m.superseded_at, m.superseded_by, m.expires_at, m.given_expires_at, m.kind,
-       m.created_at, m.last_seen_at,
+       m.stale, m.superseded_at, m.superseded_by, m.expires_at, m.given_expires_at,
+       m.has_default_life, m.last_seen_at,
        EXISTS (SELECT 1 FROM links l
                WHERE l.account_id = $1 AND l.memory_id = m.superseded_by
                  AND l.relation = 'merged' AND l.other_id = m.memory_id) AS merged

@@ -34,8 +34,9 @@ Receipts = list[tuple[int, bytes]]
 
 
 class Change(TypedDict, total=False):
-    """What is to hold from now on; what is not named stays. `expires_at` is as given; `merged`,
-    said with `superseded_by`, whether it is what the memory is merged into."""
+    """What is to hold from now on; what is not named stays. `expires_at` is as given,
+    unless said with `has_default_life`: then it comes of the kind; `merged`, said with
+    `superseded_by`, whether it is what the memory is merged into."""
 
     pinned: bool
     review: str | None
@@ -44,6 +45,7 @@ class Change(TypedDict, total=False):
     superseded_by: uuid.UUID | None
     merged: bool
     expires_at: datetime | None
+    has_default_life: bool
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class _Wanted:
     state: State
     merged: bool
     expires_at: datetime | None
+    has_default_life: bool
 
     @property
     def is_standing(self) -> bool:
@@ -61,7 +64,8 @@ class _Wanted:
 
     @property
     def lives_otherwise(self) -> bool:
-        return bool(self.expires_at != self.row["given_expires_at"])
+        life = self.expires_at, self.has_default_life
+        return life != (self.row["given_expires_at"], self.row["has_default_life"])
 
     @property
     def comes_back(self) -> bool:
@@ -125,6 +129,7 @@ class States:
                     account=act.account,
                     memory_id=new.row["memory_id"],
                     expires_at=new.expires_at,
+                    is_default=new.has_default_life,
                 )
         return [signed for _, signed in receipts], heads
 
@@ -165,6 +170,7 @@ class States:
             superseded_by=state.superseded_by,
             merged=wanted.merged,
             expires_ms=to_ms(wanted.expires_at),
+            has_default_life=wanted.has_default_life,
         )
         signed = sign_state(self._identity, said)
         object_id = blob_hash(blob_id(signed))
@@ -173,7 +179,8 @@ class States:
 
 def changed(row: Row, change: Change) -> State:
     """The state that a memory's row says, with what is to hold from now on."""
-    said = {n: value for n, value in change.items() if n not in ("expires_at", "merged")}
+    beside = ("expires_at", "has_default_life", "merged")
+    said = {n: value for n, value in change.items() if n not in beside}
     return replace(state_of(row), **said)  # type: ignore[arg-type]  # a Change names members of State
 
 
@@ -181,4 +188,7 @@ def _wanted(row: Row, change: Change) -> _Wanted:
     state = changed(row, change)
     stays = state.superseded_by == row["superseded_by"]
     merged = change.get("merged", stays and row["merged"])
-    return _Wanted(row, state, merged, change.get("expires_at", row["given_expires_at"]))
+    if "expires_at" not in change:
+        return _Wanted(row, state, merged, row["given_expires_at"], row["has_default_life"])
+    is_default = change.get("has_default_life", False)
+    return _Wanted(row, state, merged, change["expires_at"], is_default)

@@ -15,7 +15,7 @@ from relayer.database import memories as rows
 from relayer.database.pool import Row
 from relayer.errors import Conflict
 from relayer.journal.states import Change
-from relayer.record import REJECTED, Draft, Memory
+from relayer.record import REJECTED, Draft, Life, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.tenants.access import Access
@@ -93,14 +93,14 @@ class Known:
     Attributes:
         marked: numbers of drafts that an earlier request with their idempotency key brought.
         expired: memories that say the same, but have expired.
-        longer: memories that say the same → until when they are to be kept now.
+        longer: memories that say the same → how long they are to be kept now.
         facts: number of a draft that was said before, in another request → the memory's row.
     """
 
     found: dict[int, Same]
     marked: frozenset[int]
     expired: Sequence[uuid.UUID]
-    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    longer: Mapping[uuid.UUID, Life] = field(default_factory=dict)
     facts: Mapping[int, Row] = field(default_factory=dict)
 
     def revisions(self, prepared: Sequence[Prepared]) -> dict[uuid.UUID, int]:
@@ -186,7 +186,7 @@ def recognised(
             found[n] = Same.of(same)
             if same.expires_at is not None:
                 # By what it was given or by its namespace: where nothing changes, nothing happens.
-                alike[same.id] = p.draft.expires_at
+                alike[same.id] = p.draft.life
     longer = alike | _longer(prepared, by_fact)
     return Known(found, frozenset(by_mark), sorted(expired), longer, by_fact)
 
@@ -198,16 +198,17 @@ def _said_before(p: Prepared, living: Mapping[bytes, Row]) -> Row | None:
     return next(iter([*same, *(r for r in others if r["review"] == REJECTED)]), None)
 
 
-def _longer(
-    prepared: Sequence[Prepared], by_fact: Mapping[int, Row]
-) -> dict[uuid.UUID, datetime | None]:
+def _longer(prepared: Sequence[Prepared], by_fact: Mapping[int, Row]) -> dict[uuid.UUID, Life]:
     """Known memories that are to be kept longer than they were given."""
-    given = {row["memory_id"]: row["given_expires_at"] for row in by_fact.values()}
+    given = {
+        row["memory_id"]: Life(row["given_expires_at"], row["has_default_life"])
+        for row in by_fact.values()
+    }
     longest = dict(given)
     for n, row in by_fact.items():
-        if outlives(prepared[n].draft.expires_at, longest[row["memory_id"]]):
-            longest[row["memory_id"]] = prepared[n].draft.expires_at
-    return {memory: until for memory, until in longest.items() if until != given[memory]}
+        if prepared[n].draft.life.outlives(longest[row["memory_id"]]):
+            longest[row["memory_id"]] = prepared[n].draft.life
+    return {memory: life for memory, life in longest.items() if life != given[memory]}
 
 
 def without_same(p: Prepared, gone: Collection[uuid.UUID]) -> Prepared:
@@ -227,8 +228,9 @@ def first_of_each(prepared: Sequence[Prepared], known: Known) -> dict[int, Prepa
             continue
         own = first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
         standing = fresh.setdefault(own, p)
-        if outlives(p.draft.expires_at, standing.draft.expires_at):
-            longer = replace(standing.draft, expires_at=p.draft.expires_at)
+        if p.draft.life.outlives(standing.draft.life):
+            expires_at, is_default = p.draft.life
+            longer = replace(standing.draft, expires_at=expires_at, has_default_life=is_default)
             fresh[own] = replace(standing, draft=longer)
     return fresh
 

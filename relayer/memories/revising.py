@@ -123,6 +123,8 @@ class Reviser:
                 return await self._unchanged(access, memory_id, redacted)
             before = await self._before(caller, row, edit)
             after = replace(before, **changes)
+            if "expires_at" in changes:  # somebody asked for it, even if it is the same
+                after = replace(after, has_default_life=False)
             if _said(after) == _said(before):
                 await self._note(access, marks, row)
                 return _edited(row, redacted)
@@ -193,7 +195,12 @@ class Reviser:
             raise Corrupted("A stored memory does not match its name or its row.")
         # It may have been said again for longer than it was sealed for; and what an edit says, it
         # says now.
-        return replace(drafts.opened[0][1], expires_at=row["given_expires_at"], said_at=None)
+        return replace(
+            drafts.opened[0][1],
+            expires_at=row["given_expires_at"],
+            has_default_life=row["has_default_life"],
+            said_at=None,
+        )
 
     async def _revise(
         self,
@@ -289,7 +296,8 @@ class Reviser:
             if current["blob_id"] != row["blob_id"] or current["superseded_at"] is not None:
                 raise _Changed
             # Said again for longer: that was acknowledged, and this edit would take it back.
-            if current["given_expires_at"] != row["given_expires_at"]:
+            life = ("given_expires_at", "has_default_life")
+            if any(current[name] != row[name] for name in life):
                 raise _Changed
             self._writer.check_room(heads, len(memory.blob) + memory.index_bytes)
             names = {memory.namespace_id: namespace}
@@ -341,6 +349,7 @@ def _said(draft: Draft) -> tuple[Any, ...]:
         draft.importance,
         draft.confidence,
         to_ms(draft.expires_at),
+        draft.has_default_life,
     )
 
 

@@ -67,6 +67,7 @@ def new_memory(
         confidence=draft.confidence,
         event_time=draft.event_time,
         expires_at=draft.expires_at,
+        has_default_life=draft.has_default_life,
         blob_id=envelope.blob_hash(envelope.blob_id(blob)),
         blob=blob,
         word_count=word_count,

@@ -6,8 +6,7 @@ changes (`journal/states.py`), edits (`revising.py`). Source: SPEC §13.
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from relayer.clock import Clock
 from relayer.database import expiry
@@ -21,11 +20,8 @@ from relayer.memories.eraser import Eraser
 from relayer.memories.opening import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
-from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
-
-SAYING_MAX: Final = timedelta(minutes=1)  # from a request's moment until it is stored
 
 
 class StateChanger:
@@ -85,7 +81,7 @@ class StateChanger:
             if "superseded_by" in change:
                 at = None if by is None else current.superseded_at or now
                 change = change | Change(superseded_at=at)
-            if change.get("pinned") and _has_default_life(living[memory_id]):
+            if change.get("pinned") and living[memory_id]["has_default_life"]:
                 change = change | Change(expires_at=None)
             act = Act(access.account, access.key, STATE, now)
             if by is not None or change.get("review") == REJECTED:
@@ -110,17 +106,6 @@ class StateChanger:
         return found | await state_rows.lock_states(
             connection, account=access.account, memory_ids=sorted(further)
         )
-
-
-def _has_default_life(row: Row) -> bool:
-    """Whether a memory ends as what is for the work at hand does, counted from the moment of the
-    request that said it last: nobody asked for that."""
-    if row["kind"] != "working" or row["given_expires_at"] is None:
-        return False
-    said_at = row["last_seen_at"] or row["created_at"]
-    left = row["given_expires_at"] - said_at
-    life = timedelta(seconds=Limits.working_life_s)
-    return bool(life - SAYING_MAX <= left <= life)
 
 
 def _check_said_alone(row: Row, change: Change) -> None:

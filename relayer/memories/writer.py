@@ -344,8 +344,9 @@ class Writer:
             access.settings,
             act.time,
         ) | {memory: Change(review=None) for memory in effects.approved}
-        for memory, until in effects.longer.items():
-            changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)
+        for memory, life in effects.longer.items():
+            longer = Change(expires_at=life.expires_at, has_default_life=life.is_default)
+            changes[memory] = changes.get(memory, Change()) | longer
         superseded = [memory for memory, change in changes.items() if "superseded_at" in change]
         made, heads = await self._eraser.erase_made_of(connection, act, heads, superseded)
         receipts, _ = await self._states.change_within(connection, act, heads, changes)

@@ -16,7 +16,7 @@ from relayer.database.index_size import vector_bytes
 from relayer.database.pool import Connection
 from relayer.errors import NotFound, Unavailable
 from relayer.journal.states import Change
-from relayer.record import Draft
+from relayer.record import Draft, Life
 from relayer.sealed.keys import Namespace
 
 Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
@@ -54,7 +54,7 @@ class Effects:
         same: memories that say the same already → the revision that does, which has to be there
             and in force still.
         replaced: memories that are erased if they are still expired, for they are said anew.
-        longer: memories that were said again → until when they are kept now.
+        longer: memories that were said again → how long they are kept now.
         seen: memories that were said once more.
         approved: memories that wait no longer, because somebody said them outright.
         reviews: new memories that are held back → for what.
@@ -64,7 +64,7 @@ class Effects:
 
     same: Mapping[uuid.UUID, int] = field(default_factory=dict)
     replaced: Sequence[uuid.UUID] = ()
-    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    longer: Mapping[uuid.UUID, Life] = field(default_factory=dict)
     seen: Sequence[uuid.UUID] = ()
     approved: Sequence[uuid.UUID] = ()
     reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)

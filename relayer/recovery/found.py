@@ -124,7 +124,11 @@ def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
     """A draft that lives until what was said last of this revision."""
     if said.revision != revision:
         return draft
-    return replace(draft, expires_at=from_ms(said.expires_ms))
+    return replace(
+        draft,
+        expires_at=from_ms(said.expires_ms),
+        has_default_life=said.has_default_life,
+    )
 
 
 def _earlier_state(said: SignedState | None, revision: int, replaced_ms: int) -> State:

@@ -421,4 +421,6 @@ def _change(said: SignedState, revision: int) -> Change:
     )
     if said.revision != revision:
         return change
-    return change | {"expires_at": from_ms(said.expires_ms)}
+    return change | Change(
+        expires_at=from_ms(said.expires_ms), has_default_life=said.has_default_life
+    )

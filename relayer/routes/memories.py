@@ -138,7 +138,8 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
     if body.expires_at is not None and body.expires_at <= now:
         raise BadRequest("expires_at is in the past.")
     expires_at = body.expires_at
-    if expires_at is None and body.kind == "working":
+    has_default_life = expires_at is None and body.kind == "working"
+    if has_default_life:
         expires_at = now + timedelta(seconds=Limits.working_life_s)
     return Draft(
         text=bodies.checked_text(body.text, bytes_max),
@@ -151,6 +152,7 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
         importance=body.importance,
         confidence=body.confidence,
         expires_at=expires_at,
+        has_default_life=has_default_life,
         idempotency_key=body.idempotency_key,
     )
 

@@ -25,7 +25,8 @@ from relayer.sealed.objects import (
 from relayer.sealed.primitives import CryptoError
 
 _MEMBERS: Final = frozenset("relayer account memory revision seq time expires_at state".split())
-_STATE: Final = frozenset("pinned review stale superseded_at superseded_by merged".split())
+_STATE: Final = frozenset("pinned review stale superseded_at superseded_by".split())
+_OPTIONAL: Final = frozenset(("merged", "default_life"))  # false where they are absent
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class SignedState:
     Attributes:
         merged: whether what supersedes it is what it was merged into.
         expires_ms: when its revision is to expire, as given.
+        has_default_life: that comes of the kind, and nobody asked for it.
     """
 
     account: AccountId
@@ -49,6 +51,7 @@ class SignedState:
     superseded_by: uuid.UUID | None
     merged: bool
     expires_ms: int | None
+    has_default_life: bool = False
 
     @property
     def order(self) -> tuple[int, int]:
@@ -67,6 +70,8 @@ def sign_state(relayer: Identity, said: SignedState) -> bytes:
         "superseded_by": None if by is None else str(by),
         "merged": said.merged,
     }
+    if said.has_default_life:
+        state["default_life"] = True
     members = {
         "relayer": relayer.public_key.hex(),
         "account": account_text(said.account),
@@ -88,10 +93,11 @@ def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
     """
     m = open_object(signed, "state", signer_among(signed, relayers), _MEMBERS)
     state: Any = m["state"]
-    if not isinstance(state, dict) or state.keys() | {"merged"} != _STATE:
+    if not isinstance(state, dict) or not _STATE <= state.keys() <= _STATE | _OPTIONAL:
         raise CryptoError("a malformed state")
-    merged = state.get("merged", False)
-    if not all(isinstance(said, bool) for said in (state["pinned"], state["stale"], merged)):
+    merged, has_default_life = (state.get(name, False) for name in ("merged", "default_life"))
+    facts = (state["pinned"], state["stale"], merged, has_default_life)
+    if not all(isinstance(said, bool) for said in facts):
         raise CryptoError("a member has the wrong type")
     review, at, by = state["review"], state["superseded_at"], state["superseded_by"]
     expires = m["expires_at"]
@@ -108,4 +114,5 @@ def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
         superseded_by=None if by is None else uuid_member(by),
         merged=merged,
         expires_ms=None if expires is None else integer_member(expires, low=0),
+        has_default_life=has_default_life,
     )

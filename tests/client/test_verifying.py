@@ -291,6 +291,11 @@ def test_a_state_without_its_object_is_named(changes):
     assert len(list(judge_state(item(), Stated("s", 4), said))) == 1
 
 
+def test_what_no_inventory_lists_of_a_state_is_not_judged():
+    said = {**NEW_STATE, "pinned": True, "merged": True, "default_life": True}
+    assert list(judge_state(item(pinned=True), Stated("s", 4), said)) == []
+
+
 def test_an_edit_makes_a_memory_no_longer_stale():
     said = {**NEW_STATE, "stale": True, "pinned": True}
     edited = Stated("s", 4, refreshed=True)

@@ -58,6 +58,7 @@ class TestObject:
             {**STATE, "pinned": 1},
             {**STATE, "stale": None},
             {**STATE, "merged": 1},
+            {**STATE, "default_life": 1},
             {**STATE, "review": True},
             {**STATE, "superseded_at": "1"},
             {**STATE, "superseded_at": -1},

@@ -59,8 +59,9 @@ LOST = {
     "webhooks": {"webhooks"},
     "runs of consolidation": {"consolidations", "consolidation_actions"},
     "manual uploads": {
-        "memories opaque", "vectors", "accounts.memory_count", "accounts.storage_bytes", "accounts.index_bytes",
-        "namespaces.memory_count", "namespaces.storage_bytes", "namespaces.index_bytes",
+        "memories opaque", "vectors", "accounts.memory_count", "accounts.storage_bytes",
+        "accounts.index_bytes", "namespaces.memory_count", "namespaces.storage_bytes",
+        "namespaces.index_bytes",
     },
     "`seen_count`, `last_seen_at`": {"memories.seen_count", "memories.last_seen_at"},
     "who found a turn's facts": {"episodes.extractor"},
