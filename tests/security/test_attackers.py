@@ -5,8 +5,10 @@ Not here: requests of strangers (`test_checks.py`, `tests/tenants`), clients (`t
 - An attacker has our own code, every byte that is named, and no key that is not.
 """
 
+import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 from nacl import bindings
@@ -22,6 +24,9 @@ from relayer.upkeep import provision
 from tests.rotator import all_bytes, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench
 
+T = TypeVar("T")
+# A stem each, and no number.
+VOCABULARY = [a + b + c for a in ("bol", "dar", "fim", "gus") for b in "aeiou" for c in "kmprt"]
 TEA, CUPS = "Anna prefers chamomile tea.", "Ben sells porcelain cups."
 COLUMNS = """
 SELECT m.memory_id, ns.name, m.kind, m.writer, m.created_at, m.size_bytes, m.tokens
@@ -138,6 +143,34 @@ class TestStolenDisk:
         assert len(tea & grows) == 1
         assert not tea & cups
         assert not tea & elsewhere
+
+    async def test_known_texts_reveal_most_words_of_all_others(self, bench: Bench) -> None:
+        """Without any key: a hash that stands just where a word does is that word."""
+        drawn = random.Random(7)
+        often = [1 / rank for rank in range(1, len(VOCABULARY) + 1)]  # as in any language
+        said = [set(drawn.choices(VOCABULARY, often, k=12)) for _ in range(80)]
+        caller = await bench.unlocked(await bench.account("sealed"), TEAM)
+        await bench.remember(caller, *(" ".join(sorted(words)) for words in said))
+        rows = [set(row["tokens"]) for row in await bench.sql(COLUMNS)]
+        known, others = range(50), range(50, 80)
+        learned = set(_by_places(said, known)) & set(_by_places(rows, known))
+        word_of, hash_of = _by_places(said, known), _by_places(rows, known)
+        opened = {hash_of[places]: word_of[places] for places in learned}
+        read = [{opened[token] for token in rows[n] if token in opened} for n in others]
+        assert all(words <= said[n] for n, words in zip(others, read, strict=True))
+        assert sum(map(len, read)) > 0.6 * sum(len(said[n]) for n in others)
+
+
+def _by_places(things: Sequence[set[T]], known: Iterable[int]) -> dict[tuple[int, ...], T]:
+    """In which of these texts a thing stands → the only one that stands just there."""
+    places: dict[T, list[int]] = {}
+    for n in known:
+        for thing in things[n]:
+            places.setdefault(thing, []).append(n)
+    found: dict[tuple[int, ...], list[T]] = {}
+    for thing, where in places.items():
+        found.setdefault(tuple(where), []).append(thing)
+    return {where: alike[0] for where, alike in found.items() if len(alike) == 1}
 
 
 class TestRunningRelayer:

@@ -103,3 +103,14 @@ def test_whatever_is_readable_on_the_disk_is_named() -> None:
     for page in (told, " ".join(section.split())):
         named = {*READABLE.values(), *COUNTED.values()}
         assert {words for words in named if words not in page} == set()
+
+
+FIGURES = ("1 to 5 of the 100", "35 to 41, 47 to 53 or 62 to 69 %", "67 to 80 %", "85 %")
+
+
+def test_what_a_stolen_index_tells_is_said_in_figures() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert [figure for figure in FIGURES if figure not in page] == []
+    for name in ("README.md", "SPEC.md", PAGE):
+        assert "without one readable" not in (ROOT / name).read_text(encoding="utf-8")
+    assert "#what-a-stolen-index-tells-in-figures" in (ROOT / "README.md").read_text("utf-8")
