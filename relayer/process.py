@@ -7,12 +7,16 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 _PR_SET_DUMPABLE: Final = 4
+_CAP_IPC_LOCK: Final = 14
+_PAGES: Final = 0x7  # MCL_CURRENT, MCL_FUTURE and MCL_ONFAULT: whatever is used, once it is used
 YOUNG_MAX: Final = 10_000
 
 
@@ -24,6 +28,68 @@ def forbid_core_files() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def lock_memory() -> bool:
+    """Keep this process's memory out of the swap, and return whether the platform lets it.
+
+    All of it: Python copies keys wherever they go, so that to lock single buffers would protect
+    none. It is done only where nothing bounds it. Under a bound, memory that is asked for later
+    would be refused, and the process would end.
+    """
+    if sys.platform != "linux":
+        return False
+    unlimited = resource.RLIM_INFINITY
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if hard == unlimited and soft != unlimited:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+    if hard != unlimited and not _may_lock():
+        return False
+    return bool(ctypes.CDLL(None).mlockall(_PAGES) == 0)
+
+
+def _may_lock() -> bool:
+    """Whether this process may lock memory beyond its limit."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> _CAP_IPC_LOCK & 1)
+
+
+def has_locked_memory(pid: int) -> bool | None:
+    """Whether a process keeps memory out of the swap; None where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^VmLck:\s*(\d+) kB$", status, re.MULTILINE)
+    return None if found is None else int(found[1]) > 0
+
+
+def plain_swaps(root: Path = Path("/")) -> list[str] | None:
+    """Return where memory may be swapped to that is not known to be encrypted.
+
+    Empty: nowhere. None: the system does not tell. Memory that is compressed in memory (zram) is on
+    no disk. `root` is where /proc and /sys are.
+    """
+    try:
+        lines = (root / "proc/swaps").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    return [name for name in (line.split()[0] for line in lines) if not _is_safe(root, Path(name))]
+
+
+def _is_safe(root: Path, swap: Path) -> bool:
+    """Whether a swap is a device that dm-crypt encrypts, or one in memory without a disk."""
+    block = root / "sys/block" / Path(os.path.realpath(swap)).name
+    try:
+        if block.name.startswith("zram"):
+            return (block / "backing_dev").read_text().strip() == "none"
+        return (block / "dm/uuid").read_text().startswith("CRYPT-")
+    except OSError:
+        return False
 
 
 def stand_in_for_streams() -> None:

@@ -84,12 +84,19 @@ def running_workers(data_dir: Path) -> int:
     return 0 if found is None else int(found["workers"])
 
 
+def running_pid(data_dir: Path) -> int | None:
+    """The number of the process that serves this folder now, or of the first of several."""
+    found = _running(data_dir)
+    return None if found is None else int(found["pid"])
+
+
 def _running(data_dir: Path) -> dict[str, Any] | None:
     if not is_served(data_dir):
         return None
     try:
         announced: dict[str, Any] = json.loads((data_dir / RUNNING_FILE).read_text())
-        return {"url": announced["url"], "workers": announced.get("workers", 1)}
+        names = ("pid", "url")
+        return {name: announced[name] for name in names} | {"workers": announced.get("workers", 1)}
     except (OSError, ValueError, KeyError):
         return None
 

@@ -25,7 +25,7 @@ from relayer.errors import Unavailable
 from relayer.http.accepting import Door
 from relayer.http.connections import Bounds, bounded
 from relayer.installation import make_folder, opened
-from relayer.process import collect_rarely, forbid_core_files, loading
+from relayer.process import collect_rarely, forbid_core_files, loading, lock_memory
 from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
@@ -125,6 +125,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         Conflict: another relayer serves this data folder.
     """
     forbid_core_files()
+    lock_memory()
     collect_rarely()
     ending = Ending()
     end_on_signals(ending.end)

@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from relayer import health
+from relayer import health, process
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database import watch
@@ -33,7 +33,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import cause_of
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
-from relayer.running import running_url, running_workers
+from relayer.running import running_pid, running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError, open_to_this_machine
 from relayer.storage import Storage, write_folders
@@ -84,6 +84,7 @@ async def examine(
             *await _embedder(settings, built),
             await asyncio.to_thread(_server, settings),
             _loopback(settings),
+            _swap(settings),
         ]
     finally:
         if built is not None and not isinstance(built, RelayerError):
@@ -350,6 +351,22 @@ def _loopback(settings: Settings) -> Finding:
     if found:
         detail += "; behind a proxy on this machine, set RELAYER_PUBLIC_URL"
     return _finding("loopback", True, detail if found else "opens nothing by itself")
+
+
+def _swap(settings: Settings) -> Finding:
+    """Where keys and texts that are in memory may come to lie on a disk."""
+    swaps, pid = process.plain_swaps(), running_pid(settings.data_dir)
+    if swaps is None:
+        return _finding("swap", True, "this system does not tell where it swaps to")
+    detail = f"swap is on and not known to be encrypted: {', '.join(swaps)}"
+    if not swaps:
+        detail = "no swap on a disk that is not encrypted"
+    if pid is not None and (locked := process.has_locked_memory(pid)) is not None:
+        kept = "is" if locked else "is not"
+        detail += f"; the memory of the running relayer {kept} kept out of it"
+        if swaps and not locked:
+            detail += " (LimitMEMLOCK=infinity in its service lets it, or `swapoff -a`)"
+    return _finding("swap", True, detail)
 
 
 def as_text(findings: list[Finding]) -> str:

@@ -30,7 +30,7 @@ from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.installation import make_folder, opened
-from relayer.process import forbid_core_files
+from relayer.process import forbid_core_files, lock_memory
 from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
@@ -105,6 +105,7 @@ async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
         NotReady: a worker did not start.
     """
     forbid_core_files()
+    lock_memory()
     stop = asyncio.Event()
     end_on_signals(stop.set)
     make_folder(settings)

@@ -23,7 +23,7 @@ from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
-from relayer.process import collect_rarely, forbid_core_files
+from relayer.process import collect_rarely, forbid_core_files, lock_memory
 from relayer.serve import GRACE_S, Ending, attend, completed, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.room import SEVERAL
@@ -38,6 +38,7 @@ END_S: Final = 2 * GRACE_S  # a process that has not ended by then will not by i
 def main() -> None:
     """Serve until told to leave, to end, or left alone."""
     forbid_core_files()
+    lock_memory()
     collect_rarely()
     with contextlib.ExitStack() as held:
         line, *sockets = (
