@@ -22,6 +22,9 @@ PLAIN = {
     "client/docs/openclaw.md": (17.0, 0.0),
     "client/docs/troubleshooting.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
+    "deploy/backup.md": (17.0, 0.0),
+    "deploy/citus.md": (17.0, 0.0),
+    "deploy/upgrade.md": (17.0, 0.0),
 }
 """The greatest average, and the greatest share of sentences of more than 35 words, of each page."""
 
