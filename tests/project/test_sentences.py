@@ -13,6 +13,7 @@ PLAIN = {
     "COMPARISON.md": (17.0, 0.0),
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
+    "SECURITY.md": (20.0, 0.03),
     "client/README.md": (17.0, 0.0),
     "client/docs/agents.md": (17.0, 0.0),
     "client/docs/hermes.md": (17.0, 0.0),
@@ -22,8 +23,10 @@ PLAIN = {
     "client/docs/openclaw.md": (17.0, 0.0),
     "client/docs/troubleshooting.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),
+    "deploy/README.md": (17.0, 0.0),
     "deploy/backup.md": (17.0, 0.0),
     "deploy/citus.md": (17.0, 0.0),
+    "deploy/monitoring/README.md": (17.0, 0.0),
     "deploy/upgrade.md": (17.0, 0.0),
 }
 """The greatest average, and the greatest share of sentences of more than 35 words, of each page."""
