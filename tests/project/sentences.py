@@ -1,6 +1,6 @@
-"""Measures the prose of the pages and the first lines of docstrings.
+"""Measures the prose of pages, docstrings' first lines, help texts and messages of errors.
 
-    python -m tests.project.sentences                   # a line a page, then the docstrings
+    python -m tests.project.sentences                   # a line a page, then what the code says
     python -m tests.project.sentences README.md --list  # each sentence that is long or inverted
 
 Prose is what stands in paragraphs, quotations and items of lists. Code blocks, tables, headings and
@@ -93,6 +93,34 @@ def first_lines(source: str) -> list[str]:
     return [docstring.splitlines()[0] for docstring in docstrings if docstring]
 
 
+def help_texts(source: str) -> list[str]:
+    """Lists the texts that a module gives as `help=…` and to `setting(default, text)`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    given = [word.value for call in calls for word in call.keywords if word.arg == "help"]
+    given += [call.args[1] for call in calls if _is_setting(call.func) and len(call.args) > 1]
+    return list(filter(None, map(_literal, given)))
+
+
+def error_texts(source: str) -> list[str]:
+    """Lists the first arguments of the exceptions that a module raises; a value is one word."""
+    raised = [node.exc for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise)]
+    first = [call.args[0] for call in raised if isinstance(call, ast.Call) and call.args]
+    return list(filter(None, map(_literal, first)))
+
+
+def _is_setting(function: ast.expr) -> bool:
+    return isinstance(function, ast.Name) and function.id == "setting"
+
+
+def _literal(node: ast.expr) -> str:
+    """Returns a text as it will read, or nothing where it is no text."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_literal(part) or "VALUE" for part in node.values)
+    return ""
+
+
 def is_noun_clause(line: str) -> bool:
     """Tells whether a docstring begins with "What …", "Whether …" and the like."""
     return bool(_NOUN_CLAUSE.match(line))
@@ -120,7 +148,7 @@ def _text(token: Token) -> str:
 
 
 def main() -> None:
-    """Prints a line a page, and how many docstrings begin with a noun clause."""
+    """Prints a line a page, and without pages a line for each kind of text in the code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pages", nargs="*", type=Path, help="default: every page of the project")
     parser.add_argument("--list", action="store_true", help="print each long or inverted sentence")
@@ -139,16 +167,22 @@ def main() -> None:
         for sentence in [*prose.long, *prose.inverted] if options.list else []:
             print(f"    {count_words(sentence):3} {sentence}")
     if not options.pages:
-        _print_docstrings()
+        _print_texts()
 
 
-def _print_docstrings() -> None:
+def _print_texts() -> None:
+    """Prints the same figures of what the code says, a line a kind and package."""
     for package in PACKAGES:
-        modules = sorted(package.rglob("*.py"))
-        lines = [line for path in modules for line in first_lines(path.read_text())]
-        clauses = sum(map(is_noun_clause, lines))
-        share = clauses / len(lines)
-        print(f"{package.name}: {clauses} of {len(lines)} docstrings ({share:.1%}) begin with one")
+        sources = [path.read_text() for path in sorted(package.rglob("*.py"))]
+        for kind in (first_lines, help_texts, error_texts):
+            texts = [text for source in sources for text in kind(source)]
+            lengths = [count_words(sentence) for text in texts for sentence in split(text)]
+            long, clauses = sum(n > LONG for n in lengths), sum(map(is_noun_clause, texts))
+            print(
+                f"{package.name + ' ' + kind.__name__:36}{len(texts):10}"
+                f"{sum(lengths) / len(lengths):9.1f}{long / len(lengths):9.1%}"
+                f"{max(lengths):9}{clauses:10}"
+            )
 
 
 if __name__ == "__main__":
