@@ -14,6 +14,7 @@ PLAIN = {
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
     "SECURITY.md": (20.0, 0.03),
+    "SPEC.md": (20.0, 0.03),
     "client/README.md": (17.0, 0.0),
     "client/docs/agents.md": (17.0, 0.0),
     "client/docs/hermes.md": (17.0, 0.0),
