@@ -11,6 +11,7 @@ PLAIN = {
     "BENCHMARKS.md": (20.0, 0.03),
     "CHANGELOG.md": (20.0, 0.03),
     "COMPARISON.md": (17.0, 0.0),
+    "CONTRIBUTING.md": (20.0, 0.03),
     "DECISIONS.md": (20.0, 0.03),
     "README.md": (17.0, 0.0),
     "SECURITY.md": (20.0, 0.03),
