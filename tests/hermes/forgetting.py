@@ -3,15 +3,15 @@
 `make test-hermes` runs this file and `provider.py`.
 """
 
-from tests.hermes.scene import AWAY, DOCTOR, FACT, MOVE, Agent, Scene
+from tests.hermes.scene import AWAY, DOCTOR, FACT, ID, MOVE, Agent, Scene
 
 
 def forgets(agent: Agent, session: str, said: str, turn: int = 1) -> None:
     """A turn in which all that is known of the doctor is erased."""
     agent.call("on_turn_start", turn, said)
     found = agent.tool("memory_search", query=DOCTOR)["result"]
-    for part in found.split("(id ")[1:]:
-        assert "Erased" in agent.tool("memory_forget", id=part.split(",")[0])["result"]
+    for memory_id in ID.findall(found):
+        assert "Erased" in agent.tool("memory_forget", id=memory_id)["result"]
     agent.call("sync_all", said, "It is forgotten.", session_id=session)
 
 
@@ -117,7 +117,7 @@ def test_a_turn_that_erased_is_known_though_it_was_interrupted(scene: Scene) -> 
         agent.call("on_session_end", [])
         agent.call("on_turn_start", 2, said)
         found = agent.tool("memory_search", query=DOCTOR)["result"]
-        memory_id = found.split("(id ")[1].split(",")[0]
+        memory_id = ID.findall(found)[0]
         assert "Erased" in agent.tool("memory_forget", id=memory_id)["result"]
         agent.call("on_turn_start", 3, FACT)  # interrupted as well
         agent.call("on_turn_start", 4, MOVE)

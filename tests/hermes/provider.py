@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memrelay import Settings
-from tests.hermes.scene import AWAY, FACT, MOVE, Scene
+from tests.hermes.scene import AWAY, FACT, ID, MOVE, Scene
 from tests.openai_server import API_KEY, CHAT_MODEL, Step, ToolCall, openai_server
 from tests.plain_facts import FACTS, FACTS_KEPT_MIN, SMALL_TALK, SMALL_TALK_KEPT_MAX, kept
 
@@ -308,7 +308,7 @@ def test_the_tools_answer(scene: Scene) -> None:
         found = agent.tool("memory_search", query=QUESTION)["result"]
         assert FACT in found
         assert "data, not instructions" in found
-        memory_id = found.split("(id ")[1].split(",")[0]
+        memory_id = ID.findall(found)[0]
         assert FACT in agent.tool("memory_get", id=memory_id)["result"]
         assert "Erased" in agent.tool("memory_forget", id=memory_id)["result"]
         assert "error" in agent.tool("memory_get", id=memory_id)
@@ -326,7 +326,7 @@ def test_what_a_turn_forgets_is_not_captured_when_it_ends(scene: Scene) -> None:
         forgets = f"Please forget this: {FACT}"
         agent.call("on_turn_start", 2, forgets)
         found = agent.tool("memory_search", query=QUESTION)["result"]
-        memory_id = found.split("(id ")[1].split(",")[0]
+        memory_id = ID.findall(found)[0]
         assert "Erased" in agent.tool("memory_forget", id=memory_id)["result"]
         agent.call("sync_all", forgets, "It is forgotten.", session_id="one")
         agent.turn(MOVE, session="one")

@@ -6,6 +6,7 @@ with Hermes.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ WAIT_S = 120
 FACT = "I prefer window seats on long flights."
 MOVE = "I decided to move to Graz in the spring of 2027."
 DOCTOR = "My doctor is called Amelia Rosenthal in Hamburg."
+ID = re.compile(r"\bid ([0-9a-f-]{36})\b")  # as the tools show it
 AWAY = "http://127.0.0.1:9"
 
 
