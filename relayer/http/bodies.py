@@ -33,6 +33,9 @@ RecallLimit = Annotated[int, Meta(ge=1, le=Limits.recall_limit_max)]
 Weight = Annotated[float, Meta(ge=0, le=100)]
 # `$` alone would also match before a line break at the end.
 HexKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]
+# More is refused where it is read; more than a memory may have, by `checked_metadata`: of several
+# things to remember, one at a time.
+Metadata = Annotated[dict[str, str], Meta(max_length=16 * Limits.metadata_entries_max)]
 DEFAULT_NAMESPACE = "default"
 MEMWAL_PREFIX: Final = "/api/"  # of the paths of MemWal's routes
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]+)`$")

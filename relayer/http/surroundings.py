@@ -49,6 +49,7 @@ _MESSAGES: Final = {
     413: "The request body is too large.",
     415: "Send application/json.",
 }
+DECODED_AT_ONCE: Final = 64 * 2**10  # bytes of a body; longer ones in a thread
 TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
 REFUSAL: Final = "refusal"  # in a request's state: what its line in the log says of an error
@@ -109,7 +110,10 @@ class JsonRequest(Request[Any, Any, Any]):
         if not _says_json(self.scope):
             raise HTTPException(status_code=415)
         field = self.route_handler.parsed_data_field
-        return bodies.decode(await self.body(), Any if field is None else field.annotation)
+        body, form = await self.body(), Any if field is None else field.annotation
+        if len(body) <= DECODED_AT_ONCE:
+            return bodies.decode(body, form)
+        return await asyncio.to_thread(bodies.decode, body, form)
 
 
 class JsonResponse(Response[Any]):

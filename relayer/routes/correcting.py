@@ -50,7 +50,7 @@ class EditBody(bodies.Change):
     )
     source: bodies.Source | msgspec.UnsetType | None = msgspec.UNSET
     event_time: bodies.Moment | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    metadata: bodies.Metadata | msgspec.UnsetType = msgspec.UNSET
     importance: Importance | msgspec.UnsetType = msgspec.UNSET
     confidence: Confidence | msgspec.UnsetType = msgspec.UNSET
     expires_at: bodies.Moment | msgspec.UnsetType | None = msgspec.UNSET

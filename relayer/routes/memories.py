@@ -51,7 +51,7 @@ class MemoryFields(bodies.Strict):
     )
     source: bodies.Source | None = None
     event_time: bodies.Moment | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: bodies.Metadata = field(default_factory=dict)
     importance: Importance = "standard"
     confidence: Confidence = "high"
     expires_at: bodies.Moment | None = None

@@ -64,7 +64,7 @@ class RecallBody(Narrowed, kw_only=True):
         Meta(max_length=Limits.aliases_max),
     ] = field(default_factory=dict)
     source: bodies.Source | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: bodies.Metadata = field(default_factory=dict)
     writers: (
         Annotated[list[bodies.HexKey], Meta(min_length=1, max_length=Limits.recall_writers_max)]
         | None

@@ -1,6 +1,8 @@
 """Bodies: all that are read at once have one bound, whoever sent them, signed or not."""
 
 import asyncio
+import json
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -12,11 +14,14 @@ from litestar import Litestar
 from litestar.types import ASGIApp, Receive, ReceiveMessage
 
 from relayer.app import build_app
-from relayer.errors import Unavailable
+from relayer.errors import BadRequest, Unavailable
+from relayer.http import bodies
 from relayer.http.surroundings import Bodies, Surroundings
+from relayer.routes.memories import RememberBody
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
-from tests.signing import well_formed
+from relayer.upkeep.provision import NewKey
+from tests.signing import client_of, signer_of, well_formed
 
 ROOM = 1000
 REFUSED = 401
@@ -195,3 +200,30 @@ async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
         answer = await client.post(path, content=endless(), headers=well_formed())
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
     assert sent == 3
+
+
+async def test_long_bodies_are_decoded_in_a_thread(
+    app: ASGIApp, managed: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows their decoding is done in turns with other requests; so is that."""
+    where: list[bool] = []
+    decode = bodies.decode
+
+    def noted(body: bytes, form: Any) -> Any:
+        where.append(threading.current_thread() is threading.main_thread())
+        return decode(body, form)
+
+    monkeypatch.setattr(bodies, "decode", noted)
+    async with client_of(app, signer_of(managed)) as client:
+        for text in ("tea", "tea " * 30_000):
+            assert (await client.post("/api/remember", json={"text": text})).status_code == 202
+    assert where == [True, False]
+
+
+def test_metadata_beyond_all_measure_are_read_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reading, for members that come twice, takes ten times as long as the first."""
+    monkeypatch.setattr(bodies.json, "loads", None)  # type: ignore[attr-defined]
+    metadata = {f"name{n}": "value" for n in range(100_000)}
+    body = json.dumps({"relayer": 64 * "0", "text": "tea", "metadata": metadata}).encode()
+    with pytest.raises(BadRequest, match="out of range"):
+        bodies.decode(body, RememberBody)
