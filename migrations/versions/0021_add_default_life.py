@@ -6,8 +6,8 @@ somebody asked for was taken for the default one where it was a day ahead.
 
 from alembic import op
 
-revision = "0022"
-down_revision = "0021"
+revision = "0021"
+down_revision = "0020"
 
 STATEMENTS = (
     "ALTER TABLE memories ADD COLUMN has_default_life boolean NOT NULL DEFAULT false",

@@ -6,7 +6,7 @@ nothing until its words or vectors change.
 
 from alembic import op
 
-revision = "0021"
+revision = "0020"
 down_revision = "0019"
 
 # As `relayer.database.index_size` counted them then.
