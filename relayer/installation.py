@@ -196,9 +196,17 @@ def key_path(settings: Settings) -> Path:
 
 
 def at(settings: Settings) -> str:
-    """What a command is to be typed with, so that it finds the same data folder."""
-    given = settings.data_dir != Settings.data_dir
-    return f" --data-dir {shlex.quote(str(settings.data_dir))}" if given else ""
+    """What a command is to be typed with, so that it finds the same installation."""
+    named = {
+        "--data-dir": (str(settings.data_dir), str(Settings.data_dir)),
+        "--key-file": (settings.key_file, ""),
+        "--blob-store": (settings.blob_store, Settings.blob_store),
+    }
+    # Not the database's URL, which may have a password; its variable is all that is typed then.
+    given = (
+        f" {name} {shlex.quote(value)}" for name, (value, usual) in named.items() if value != usual
+    )
+    return "".join(given)
 
 
 def own_keys(storage: Storage, path: Path) -> set[str]:

@@ -45,6 +45,10 @@ _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes, index_bytes
 FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
 """
+_NEWEST_ACCOUNTS: Final = """
+SELECT account_id FROM accounts
+WHERE closed_at IS NULL ORDER BY created_at DESC, account_id LIMIT $1
+"""
 _NEWEST_RECEIPTS: Final = """
 SELECT r.object FROM accounts a
 JOIN receipts r ON r.account_id = a.account_id AND r.seq = a.receipt_seq
@@ -170,6 +174,11 @@ async def count_turn(connection: Connection, *, account: AccountId, has_facts: b
 async def list_accounts(database: Database) -> list[Row]:
     """Every account that was not closed, oldest first."""
     return await database.fetch(_ACCOUNTS)
+
+
+async def newest_accounts(database: Database, limit: int) -> list[AccountId]:
+    """The newest accounts that were not closed, the newest first."""
+    return [AccountId(r["account_id"]) for r in await database.fetch(_NEWEST_ACCOUNTS, limit)]
 
 
 async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:

@@ -35,6 +35,7 @@ from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
 from relayer.installation import (
     as_found,
+    at,
     connected,
     database_server,
     key_path,
@@ -47,6 +48,7 @@ from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.sealed.keys import parse_public_key
 from relayer.settings import Settings
 from relayer.storage import Storage, replay_on
+from relayer.upkeep import sample
 
 DUMP_FILE: Final = "database.dump"
 MANIFEST_FILE: Final = "backup.json"
@@ -147,7 +149,8 @@ async def restore(
     Raises:
         BackupError: the backup is not whole or of a later release, the key is not there or, unless
             `other_key`, not the same, the settings name another place for the blobs than they
-            are in, or the database holds something.
+            are in, or the database holds something; or the database is restored, and the store of
+            its blobs has none of them.
     """
     manifest = await asyncio.to_thread(Manifest.read, folder)
     if manifest.schema > head():
@@ -172,7 +175,24 @@ async def restore(
         # Nor which puts that it saw came to their end, where the store was told of nothing since.
         await replay_on(storage, clock).end_puts()
         await end_restore(storage.connect_args)
+        await _require_blobs(settings, storage)
         return manifest
+
+
+async def _require_blobs(settings: Settings, storage: Storage) -> None:
+    """Return if the store of a relayer that was restored has any of what was looked for.
+
+    Raises:
+        BackupError: it has not.
+    """
+    if storage.blobs.transactional:
+        return
+    found = await sample.take(storage)
+    if found.looked and found.missing == found.looked:
+        raise BackupError(
+            f"The database is restored, but {settings.blob_store} has none of its blobs: put their"
+            f" copy in that place, or name the right one; then type: relayer check{at(settings)}"
+        )
 
 
 async def _take_over(settings: Settings, connect_args: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from relayer.database import accounts as account_rows
 from relayer.database import blobs as rows
+from relayer.errors import Corrupted
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.storage import Storage
@@ -31,10 +32,8 @@ async def take(storage: Storage) -> Sample:
     Raises:
         Unavailable: the database or the store is away.
     """
-    accounts = await account_rows.list_accounts(storage.database)
     looked = missing = 0
-    for row in accounts[-ACCOUNTS_MAX:]:
-        account = AccountId(row["account_id"])
+    for account in await account_rows.newest_accounts(storage.database, ACCOUNTS_MAX):
         names = await _spoken_of(storage, account)
         looked += len(names)
         missing += len(await _missing(storage, account, names))
@@ -49,12 +48,19 @@ async def _spoken_of(storage: Storage, account: AccountId) -> list[str]:
 
 
 async def _missing(storage: Storage, account: AccountId, names: Sequence[str]) -> set[str]:
-    """Those that are neither in the store nor staged, and are still spoken of."""
+    """Those that are neither in the store nor staged, and are still spoken of; what is altered
+    cannot be read, and is as good as missing."""
     left = set(names)
-    left -= (await storage.blobs.get_many(account, sorted(left))).keys()
+    left -= await _sound(storage, account, left)
     if left:
         left -= (await rows.find(storage.database, account, sorted(left))).keys()
     if left:  # published, or erased, meanwhile
-        left -= (await storage.blobs.get_many(account, sorted(left))).keys()
+        left -= await _sound(storage, account, left)
         left &= set(await _spoken_of(storage, account))
     return left
+
+
+async def _sound(storage: Storage, account: AccountId, names: set[str]) -> set[str]:
+    """Those that the store has, unaltered."""
+    found = await storage.blobs.get_many(account, sorted(names))
+    return {name for name, data in found.items() if not isinstance(data, Corrupted)}

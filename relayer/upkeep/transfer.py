@@ -129,10 +129,21 @@ async def _transfer(
 def _check(settings: Settings, wanted: Settings, *, move: bool) -> None:
     if _place(wanted) == _place(settings):
         raise _already_in(wanted.blob_store)
+    if _is_within(wanted, settings) or _is_within(settings, wanted):
+        raise _conflict(
+            f"{wanted.blob_store} and {settings.blob_store} lie within one another: what is an"
+            " object of the one would be listed in the other. Name a folder beside it."
+        )
     if move and is_served(settings.data_dir):
         raise _conflict("Stop the relayer first; relayer blobs copy brings most of it before that.")
     if not move and wanted.blob_store == "postgres":
         raise _conflict("A relayer would publish them again: stop it, then relayer blobs move.")
+
+
+def _is_within(inner: Settings, outer: Settings) -> bool:
+    """Whether a store is a folder below another one."""
+    one, other = _place(inner), _place(outer)
+    return isinstance(one, Path) and isinstance(other, Path) and other in one.parents
 
 
 def _place(settings: Settings) -> object:

@@ -184,6 +184,25 @@ def test_a_restored_relayer_has_what_was_acknowledged_and_not_what_was_forgotten
     assert "holds tables already" in refused["said"]
 
 
+def test_a_store_that_is_not_that_of_the_backup_is_told(lost: Lost) -> None:
+    """An empty folder may be a disk that is not mounted: it may be put in its place later."""
+    home = lost.home("misplaced")
+    done = forked(
+        *("relayer", "backup", "restore", str(lost.backup), "--data-dir", str(home), "--json"),
+        env=lost.environment | store(lost.folder, "wrong", outside=True),
+        timeout_s=WAIT_S_MAX,
+    )
+    assert done.returncode == 1
+    if not lost.outside:
+        assert "Its blobs are in the database" in done.stderr
+        return
+    assert "has none of its blobs" in done.stderr
+    assert f"relayer check --data-dir {home}" in done.stderr
+    copy = store(lost.folder, "copy", outside=True)
+    with running_relayer(home, lost.model_dir, "--port", lost.port, **copy):
+        assert KEPT in texts(lost.agent, "cellar key")
+
+
 def test_a_backup_is_restored_beside_its_own_key_only(lost: Lost) -> None:
     refused = lost.command(
         "backup", "restore", str(lost.backup), data=lost.home("keyless", key=False), codes=(1,)

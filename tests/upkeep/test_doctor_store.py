@@ -14,11 +14,12 @@ import pytest
 
 from relayer import health
 from relayer.clock import utc_now
+from relayer.database.accounts import newest_accounts
 from relayer.database.blobs import newest_names
 from relayer.identity import make_identity
 from relayer.installation import opened
 from relayer.settings import Settings
-from relayer.upkeep import check, doctor, provision
+from relayer.upkeep import check, doctor, provision, sample
 from tests.conftest import BenchMaker, TestDatabase
 from tests.life import until
 from tests.processes import QUIET, running_relayer
@@ -123,3 +124,40 @@ def test_a_running_relayer_that_takes_no_writes_is_told(
         found = {f["check"]: f for f in asyncio.run(doctor.examine(settings))}
     assert not found["server"]["ok"]
     assert found["server"]["detail"].endswith(", but takes no writes now")
+
+
+async def test_only_the_newest_accounts_are_asked_for(
+    outside: Settings, make_bench: BenchMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(blob_store=outside.blob_store)
+    made = []
+    for _ in range(4):
+        made.append((await bench.account()).account)
+        bench.clock.advance(1)
+    await bench.storage.outbox.publish()
+    fetched: list[int] = []
+    fetch = bench.storage.database.fetch
+
+    async def counted(statement: str, *arguments: Any) -> Any:
+        found = await fetch(statement, *arguments)
+        fetched.append(len(found))
+        return found
+
+    monkeypatch.setattr(bench.storage.database, "fetch", counted)
+    monkeypatch.setattr(sample, "ACCOUNTS_MAX", 2)
+    assert await sample.take(bench.storage) == sample.Sample(looked=2, missing=0)
+    assert max(fetched) == 2
+    assert await newest_accounts(bench.storage.database, 3) == made[:0:-1]
+
+
+async def test_an_altered_blob_is_not_there(outside: Settings, make_bench: BenchMaker) -> None:
+    bench = make_bench(blob_store=outside.blob_store)
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    await bench.storage.outbox.publish()
+    whole = await sample.take(bench.storage)
+    assert whole.missing == 0
+    folder = Path(outside.blob_store.removeprefix("file:"))
+    for file in (f for f in folder.rglob("*") if f.is_file() and f.read_bytes()[:1] == b"\x01"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert await sample.take(bench.storage) == sample.Sample(whole.looked, missing=1)

@@ -8,6 +8,7 @@ Not here: backups (`test_backup.py`), replacing the key (`test_proof.py`), worke
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ from relayer.identity import (
     make_identity,
     take_over,
 )
-from relayer.installation import NotInstalled, as_found, opened
+from relayer.installation import NotInstalled, as_found, at, opened
 from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError
@@ -426,3 +427,26 @@ class TestOneServer:
             assert httpx.get(f"{relayer.url}/health").json()["status"] == "ok"
             relayer.process.send_signal(signal.SIGTERM)
             assert relayer.process.wait(timeout=30) == 0
+
+
+async def test_a_mistyped_key_file_makes_no_folder(lean: Settings, tmp_path: Path) -> None:
+    mistyped = replace(lean, key_file=str(tmp_path / "sercets" / "relayer.key"))
+    with pytest.raises(IdentityError, match=r"There is no folder .*sercets.*--key-file"):
+        async with opened(mistyped):
+            pass
+    assert not (tmp_path / "sercets").exists()
+
+
+def test_what_is_to_be_typed_names_the_same_installation(tmp_path: Path) -> None:
+    """Options that were given, as a shell takes them; nothing that has a password."""
+    assert at(Settings()) == ""
+    given = Settings(
+        data_dir=tmp_path / "my data",
+        key_file="/safe/relayer.key",
+        blob_store="file:/mnt/it's here",
+        database_url="postgres://relayer:secret@127.0.0.1/memrelay",
+    )
+    assert shlex.split(at(given)) == [
+        *("--data-dir", str(tmp_path / "my data"), "--key-file", "/safe/relayer.key"),
+        *("--blob-store", "file:/mnt/it's here"),
+    ]

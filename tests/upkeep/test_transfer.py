@@ -262,6 +262,22 @@ class TestRefusals:
             await bring(relayer(), "postgres", move=True)
 
     @pytest.mark.parametrize("move", [False, True])
+    @pytest.mark.parametrize("name", ["{0}/copy", "{1}/link/a/b", "{1}"])
+    async def test_a_folder_within_the_store_or_around_it(
+        self, relayer: MakeRelayer, folder: Path, name: str, move: bool
+    ) -> None:
+        """What is put there would be listed as the other store's."""
+        bench = relayer(blob_store=f"file:{folder}")
+        account = (await busy(bench)).access.account
+        before = await contents(bench.storage.blobs, account)
+        (folder.parent / "link").symlink_to(folder)
+        there = sorted(folder.parent.rglob("*"))
+        with pytest.raises(Conflict, match="within one another"):
+            await bring(bench, f"file:{name.format(folder, folder.parent)}", move=move)
+        assert await contents(bench.storage.blobs, account) == before
+        assert sorted(folder.parent.rglob("*")) == there
+
+    @pytest.mark.parametrize("move", [False, True])
     @pytest.mark.parametrize("name", ["{0}/", "{0}/.", "{0}/../blobs", "{1}/link"])
     async def test_the_same_folder_by_another_name(
         self, relayer: MakeRelayer, folder: Path, name: str, move: bool
