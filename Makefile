@@ -23,6 +23,7 @@ help:
 	@echo "make torture   200 kills, broken disks, clocks and endpoints, and a proof; TORTURE=\"--kills 20\" is shorter"
 	@echo "make fuzz    10 minutes for each reader of foreign bytes; FUZZ=\"unlock --minutes 1\" is shorter"
 	@echo "make bench   measures speed against baselines of the same run; BENCH=\"recall --quick\" is less"
+	@echo "make bench BENCH=models   what real small models make of conversations (650 MB, x86-64)"
 	@echo "make bench-others   ... against mem0 and memsearch, installed into ./.venv-bench (500 MB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
 	@echo "make wheels  the wheels of relayer and client, into ./dist"
@@ -140,7 +141,7 @@ fuzz: .venv/.dev
 
 BENCH_OUT := --json build/bench.json --svg build/bench.svg
 
-bench: .venv/.model
+bench: .venv/.model $(if $(filter models,$(BENCH)),.venv-models/.ready)
 	@mkdir -p build
 	@$(BIN)/python -m bench $(BENCH_OUT) $(BENCH)
 
@@ -246,10 +247,12 @@ INSIDE_openai := the newest openai package and LangChain
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/
+INSIDE_models := small language models (650 MB)
 COMPILED_hermes := --no-compile
 COMPILED_openai := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
+COMPILED_models := --no-compile --no-deps
 LAST_hermes = $(INTO) --no-deps --no-build-isolation -e client
 LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
 INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTIONS)
@@ -265,4 +268,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bench import clients, fairness, ingest, million, others, process, recall, remember, signing
+from bench import (
+    clients,
+    fairness,
+    ingest,
+    million,
+    models,
+    others,
+    process,
+    recall,
+    remember,
+    signing,
+)
 from bench.curves import drawn
 from bench.figures import Report
 from bench.running import Scale, Site, site
@@ -46,6 +57,7 @@ PARTS: Final[dict[str, Part]] = {
     "process": process,
     "million": million,
     "others": others,
+    "models": models,
 }
 
 

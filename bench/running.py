@@ -196,7 +196,9 @@ async def relayer_in(folder: Path) -> AsyncIterator[Process]:
 
 
 @contextlib.asynccontextmanager
-async def listening(arguments: list[str], folder: Path) -> AsyncIterator[Process]:
+async def listening(
+    arguments: list[str], folder: Path, *, python: str = sys.executable
+) -> AsyncIterator[Process]:
     """A module run as a program that prints `ready at URL`, ended at the end.
 
     Raises:
@@ -208,7 +210,7 @@ async def listening(arguments: list[str], folder: Path) -> AsyncIterator[Process
     began = time.perf_counter()
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            python,
             "-m",
             *arguments,
             env=ours,
