@@ -75,7 +75,7 @@ def says_nothing(text: str) -> bool:
     bare = text.strip(" .!*\"'`-")
     return bool(
         _ABOUT_THE_TALK.match(text)
-        or text.rstrip("\"'”’»)* ").endswith(("?", "？", "؟"))
+        or text.rstrip("\"'”’»)* ").endswith(("?", "？", "؟", ":", "："))
         or _PHRASE.fullmatch(bare)
         or _PLACEHOLDER.fullmatch(bare)
         or _has_no_predicate(bare)

@@ -8,7 +8,7 @@ for review.
 - A name stands in the source, in whatever case of its grammar. In German, where every noun has a
   capital letter, one that an article or an adjective leads in is no name.
 - An address or an identifier stands there as it is written.
-- What shares no word at all with a source in its own script says something else.
+- What shares no word at all with a source in its own language says something else.
 - Time is linear in the source; one source is read for all facts of an answer.
 """
 
@@ -104,7 +104,8 @@ _COUNTING_WORDS: Final = frozenset(
 _ROLES: Final = frozenset(
     "user users assistant assistants ai agent i nutzer nutzerin benutzer benutzerin assistent"
     " utilisateur utilisatrice usuario usuaria usuário usuária utente użytkownik użytkowniczka"
-    " kullanıcı пользователь пользовательница gebruiker pengguna người mr mrs ms dr herr frau ok"
+    " kullanıcı пользователь пользовательница gebruiker pengguna người 用户 用戶 使用者 ユーザー"
+    " ユーザ 사용자 ผู้ใช้ المستخدم उपयोगकर्ता mr mrs ms dr herr frau ok"
     " api url id pr ci ui http https json ceo cto"
     " professor prof doctor doktor señor señora monsieur madame pan pani bay".split()
 )
@@ -131,7 +132,6 @@ _LED_IN: Final = re.compile(
 _SQUASHED_MIN: Final = 5
 _ALIKE_MAX: Final = 256  # names of a source that begin alike
 _INITIALS_MAX: Final = 5
-_OVERLAP_WORDS_MIN: Final = 3
 
 
 class Evidence:
@@ -337,15 +337,18 @@ class Evidence:
     def _is_about(self, text: str) -> bool:
         """Return whether some word of `text` stands in the source, if they can be compared."""
         found = _terms(text)
-        left_out = function_words(language_of(found)) | _ROLES
-        telling = [term for term in found if term not in left_out and _tells(term)]
-        if len(telling) < _OVERLAP_WORDS_MIN or not _same_script(telling, self._terms):
+        language = language_of(found)
+        left_out = function_words(language) | _ROLES
+        own = [term for term in found if term not in left_out and not _is_general(term)]
+        telling = [term for term in own if len(term) >= (4 if term.isascii() else 2)]
+        is_translated = language != self._language or not _same_script(telling, self._terms)
+        if not telling or is_translated:
             return True
         return any(
             term in self._terms
             or self._terms.intersection(self._stems(term))
             or (len(term) >= 4 and term[:4] in self._squashed)
-            for term in telling
+            for term in own
         )
 
 
@@ -419,10 +422,8 @@ def _is_abbreviated(token: str) -> bool:
     return all(len(part) <= 2 for part in re.split(r"[./]", token))
 
 
-def _tells(term: str) -> bool:
-    if term in _GENERAL or term.rstrip("s") in _GENERAL:
-        return False
-    return len(term) >= 4 if term.isascii() else len(term) >= 2
+def _is_general(term: str) -> bool:
+    return term in _GENERAL or term.rstrip("s") in _GENERAL
 
 
 def _same_script(telling: Sequence[str], terms: set[str]) -> bool:

@@ -139,6 +139,11 @@ INVENTED = [
 ]  # fmt: skip
 
 SUPPORTED += [
+    ("I run a bakery", "The user is a baker."),
+    ("Ich esse kein Fleisch.", "The user eats no meat."),
+    ("I can't stand cilantro", "The user dislikes cilantro."),
+    ("We ship on Fridays.", "Releases happen on Fridays."),
+    ("I have 2 kids, Mia and Leo.", "The user's children are Mia and Leo."),
     ("My husband Tom is allergic to peanuts.", "Tom, the user's husband, has a peanut allergy."),
     ("We're moving the office to Leeds in spring", "The office moves to Leeds in spring."),
     ("Kubernetes is overkill, we run docker compose on a hetzner box", "The user's team runs Docker Compose on a Hetzner server."),
@@ -181,6 +186,11 @@ SUPPORTED += [
     ("Rapat dipindah ke hari Rabu.", "Rapat dipindahkan ke hari Rabu."),
 ]  # fmt: skip
 INVENTED += [
+    # What a model of 270 million parameters wrote.
+    ("I changed my mind about the queue.", "The user is a farmer."),
+    ("Nils gets carsick.", "The user is a woman who is a gardener."),
+    ("Nils gets carsick.", "The user is a friend of the user."),
+    ("我明天飞。", "用户是农民。"),
     ("My husband is allergic to peanuts.", "The user's husband Mark is allergic to peanuts."),
     ("We're moving the office in spring", "The office moves to Leeds in spring."),
     ("We run docker compose", "The team runs Docker Compose on AWS."),

@@ -140,6 +140,7 @@ async def test_secrets_of_an_answer_are_redacted_where_it_waits(
         "Keep that in mind.",
         "Noted.",
         "What does Anna drink?",
+        "The user said:",
         "the the the the",
         "The user likes tea likes tea likes tea likes tea",
         "The user prefers tea. The user prefers tea. The user prefers tea.",
