@@ -189,7 +189,6 @@ def _role(word: str) -> Role:
 
 
 _INSTRUCTION: Final = re.compile(r"\[(/?)INST\]")
-_SYSTEM: Final = re.compile(r"\s*<<SYS>>.*?<</SYS>>", re.DOTALL)
 _SENTENCE_MARK: Final = re.compile(r"</?s>")
 
 
@@ -206,8 +205,14 @@ def _instructed(text: str) -> list[Message] | None:
         if mark[1]:
             found.append(Message("assistant", "", _SENTENCE_MARK.sub("", said).strip()))
         else:
-            found.append(Message("user", "", _SYSTEM.sub("", said, count=1).strip()))
+            found.append(Message("user", "", _without_system(said).strip()))
     return found
+
+
+def _without_system(said: str) -> str:
+    before, _, rest = said.partition("<<SYS>>")
+    _, end, after = rest.partition("<</SYS>>")
+    return before + after if end else said
 
 
 _WRAPPER: Final = re.compile(

@@ -181,6 +181,7 @@ async def test_marks_of_roles(template: str) -> None:
         ("<s>[INST] a [/INST] b</s>[INST] c [/INST]",
          [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "")]),
         ("[INST] <<SYS>>\nrum\n<</SYS>>\n\na [/INST] b", [("user", "a"), ("assistant", "b")]),
+        ("[INST] a <<SYS>> b [/INST]", [("user", "a <<SYS>> b"), ("assistant", "")]),
         ("<human>a</human><ai>b</ai>", [("user", "a"), ("assistant", "b")]),
         ("<User>a &lt; b</User>", [("user", "a < b")]),
         ("<user>a <b>c</b></user>", [("user", "a <b>c</b>")]),
@@ -196,6 +197,16 @@ async def test_marks_of_roles(template: str) -> None:
 )  # fmt: skip
 def test_forms_of_marks(text: str, expected: list[tuple[str, str]]) -> None:
     assert said(text) == expected
+
+
+@pytest.mark.parametrize("piece", [" ", "<<SYS>>", "<<SYS>> <"])
+def test_a_long_instruction_is_read_once(piece: str) -> None:
+    """A quadratic pattern would take a quarter of an hour for each of these."""
+    inside = piece * (2**20 // len(piece))
+    assert said(f"[INST]{inside}x[/INST]") == [
+        ("user", f"{inside}x".strip()),
+        ("assistant", ""),
+    ]
 
 
 @pytest.mark.parametrize(
