@@ -133,7 +133,9 @@ _MEMORY_HEADING: Final = re.compile(
     r"(?:(?:relevant|recalled|retrieved|related|long[- ]term|stored|user|saved|known|possibly"
     r"|potentially|agent) ){1,3}(?:\w{1,20} ){0,2}(?:memories\b[^\n]{0,120}"
     r"|memory (?:context|entries|items|facts|records|notes|results|block|recall)\b[^\n]{0,60})"
-    r"|memories|memory (?:context|block|recall))[:\]*\s]{0,6}",
+    r"|memories|memory (?:context|block|recall))[:\]*\s]{0,6}"
+    # Our own notice, this release's and earlier ones', where a program took the tags away.
+    r"|[#*>\s]{0,6}[^\n]{1,60}, perhaps outdated[^\n]{1,120} inside memories\.?\s{0,6}",
     re.IGNORECASE,
 )
 _LIST_LINE: Final = re.compile(r"\s{0,8}(?:[-*•]|\d{1,3}[.)])\s|\s{2,8}\S")
@@ -344,7 +346,7 @@ def _without_descriptions(text: str) -> str:
 
 
 def _without_memories(text: str) -> str:
-    """Return a text without another plugin's list of memories: a heading, then its items."""
+    """Return a text without lists of memories that have no tags: a heading, then its items."""
     if "emor" not in text:
         return text
     lines = text.split("\n")
