@@ -17,7 +17,7 @@ from memrelay.answers import rfc3339
 from memrelay.archived import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
-from memrelay.commands.listing import one_entry
+from memrelay.commands.entries import one_entry
 from memrelay.commands.parsers import add_wait, stated
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell

@@ -1,0 +1,21 @@
+"""Every module can be imported: many are imported only once a command or a fault needs them."""
+
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+import memrelay
+import relayer
+
+NEEDS_HERMES = "memrelay.hermes.provider"  # `make test` runs it inside a real one
+
+
+@pytest.mark.parametrize("package", [memrelay, relayer])
+def test_every_module_finds_what_it_imports(package: ModuleType) -> None:
+    names = {m.name for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")}
+    assert len(names) > 100
+    for name in sorted(names - {NEEDS_HERMES}):
+        if not name.endswith(".__main__"):
+            import_module(name)
