@@ -13,6 +13,7 @@ import pytest
 
 from relayer.database import accounts as account_rows
 from relayer.database import listing
+from relayer.database.index_size import MEMORY_BYTES, WORD_BYTES
 from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import NotFound
 from relayer.memories.opening import Caller
@@ -25,12 +26,39 @@ if TYPE_CHECKING:
     from tests.properties.walk import Walk
 
 LINKED = (SOURCE, MERGED, CONTRADICTS)
+# What each namespace and account says that its index takes, what its memories say, and what they
+# take by their words and vectors as they are.
+SUMS = f"""
+WITH memory AS (
+    SELECT m.account_id, m.namespace_id, m.index_bytes AS said,
+           {MEMORY_BYTES} + {WORD_BYTES}::bigint * cardinality(m.tokens) + coalesce(
+               (SELECT sum(8192 / greatest(8168 / (2 * vector_dims(v.embedding) + 124), 1) + 125)
+                FROM vectors v
+                WHERE v.account_id = m.account_id AND v.memory_id = m.memory_id), 0) AS there
+    FROM memories m
+)
+SELECT n.index_bytes::bigint, coalesce(sum(m.said), 0)::bigint, coalesce(sum(m.there), 0)::bigint
+FROM namespaces n LEFT JOIN memory m USING (account_id, namespace_id)
+GROUP BY n.account_id, n.namespace_id, n.index_bytes
+UNION ALL
+SELECT a.index_bytes::bigint, coalesce(sum(m.said), 0)::bigint, coalesce(sum(m.there), 0)::bigint
+FROM accounts a LEFT JOIN memory m USING (account_id)
+GROUP BY a.account_id, a.index_bytes
+UNION ALL
+SELECT a.storage_bytes, s.bytes, s.bytes FROM accounts a CROSS JOIN LATERAL (
+    SELECT coalesce((SELECT sum(size_bytes) FROM memories m
+                     WHERE m.account_id = a.account_id), 0)::bigint
+         + coalesce((SELECT sum(size_bytes) FROM episodes e
+                     WHERE e.account_id = a.account_id AND state <> 'done'), 0)::bigint AS bytes) s
+"""
 
 
 async def look(walk: "Walk") -> None:
     """Everything is as the dictionary says."""
     caller = await walk.caller()
+    await _look_at_sums(walk)
     await _embed_all(walk, caller)
+    await _look_at_sums(walk)
     for namespace in (TEAM, OTHER):
         walk.by_any()
         caller = await _asking(walk)
@@ -141,6 +169,13 @@ async def _look_at_counts(walk: "Walk", caller: Caller) -> None:
         sum(len(k.revisions) - 1 for k in kept),
         sum(k.superseded_at is not None for k in kept),
     )
+
+
+async def _look_at_sums(walk: "Walk") -> None:
+    """What counts for the quota is the sum over rows, and a row's count what its index takes."""
+    rows = [tuple(row) for row in await walk.bench.sql(SUMS)]
+    assert [(said, of_rows, there) for said, of_rows, there in rows if said != of_rows] == []
+    assert all(of_rows == there and said >= 0 for said, of_rows, there in rows)
 
 
 async def _look_at_history(walk: "Walk", caller: Caller, memory_id: uuid.UUID) -> None:

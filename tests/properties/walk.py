@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from relayer.database.vectors import forget_versions
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
@@ -376,6 +377,11 @@ class Walk:
         self.between_epochs = self.asked = False
         return f"under epoch {newest}"
 
+    async def reindex(self, caller: Caller) -> str:
+        """All vectors are made anew; memories are found by the old ones until then."""
+        await forget_versions(self.bench.storage.database, account=caller.access.account)
+        return ""
+
     async def restart(self, _: Caller) -> str:
         """Of one process, nothing is in memory any more."""
         self.replicas[self.chance.randrange(2)] = self.bench.another()
@@ -454,6 +460,7 @@ MOVES: dict[str, Move] = {
     "house": Walk.house,
     "rotate": Walk.rotate,
     "reseal": Walk.reseal,
+    "reindex": Walk.reindex,
     "restart": Walk.restart,
     "rebuild": Walk.rebuild,
     "move": Walk.move,
@@ -462,5 +469,5 @@ MOVES: dict[str, Move] = {
     "contradict": contradict,
 }
 WEIGHTS = dict(
-    zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2, 8, 5, 12], strict=True)
+    zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 2, 3, 2, 2, 8, 5, 12], strict=True)
 )
