@@ -19,6 +19,7 @@ from relayer.errors import NotFound
 from relayer.memories.opening import Caller
 from relayer.query.query import Query
 from relayer.sealed.keys import Namespace
+from relayer.sealed.primitives import to_base64url
 from tests.properties.dictionary import TAGS, WHAT, WHO, canonical
 from tests.services import OTHER, TEAM
 
@@ -64,6 +65,7 @@ async def look(walk: "Walk") -> None:
         caller = await _asking(walk)
         await _look_at_list(walk, caller, namespace)
         await _look_at_uploads(walk, caller, namespace)
+        await _look_by_vector(walk, caller, namespace)
         await _look_at_turns(walk, caller, namespace)
         for as_of in (None, walk.chance.choice(walk.moments)):
             for mode in ("keyword", "vector"):
@@ -145,6 +147,26 @@ async def _look_at_uploads(walk: "Walk", caller: Caller, namespace: Namespace) -
         for kept in walk.must.memories.values()
         if kept.namespace == namespace and kept.in_force and kept.upload is not None
     )
+
+
+async def _look_by_vector(walk: "Walk", caller: Caller, namespace: Namespace) -> None:
+    """A vector of the relayer's model finds what is in force, of whom the relayer has the keys."""
+    embedder = walk.bench.services.embedders.current
+    assert embedder is not None
+    [asked] = await embedder.embed([walk.chance.choice(WHAT)])
+    found = await walk.bench.services.manual.recall(
+        caller, namespace, asked.astype(np.float64), 100
+    )
+    blobs = {
+        row["memory_id"]: to_base64url(row["blob_id"])
+        for row in await walk.bench.sql("SELECT memory_id, blob_id FROM memories")
+    }
+    assert sorted(name for name, _ in found) == sorted(
+        blobs[i]
+        for i, kept in walk.must.memories.items()
+        if kept.namespace == namespace and kept.in_force and kept.upload is None
+        and caller.access.custody == "managed"
+    )  # fmt: skip
 
 
 async def _look_at_turns(walk: "Walk", caller: Caller, namespace: Namespace) -> None:
