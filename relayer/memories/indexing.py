@@ -21,7 +21,7 @@ import numpy.typing as npt
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
-from relayer.errors import NotAllowed
+from relayer.errors import NotAllowed, Unavailable
 from relayer.memories.opening import Opener, fitting, has_key, key_of
 from relayer.memories.partial import Partial, Partials, Unfinished
 from relayer.memories.sealing import index_entries
@@ -179,6 +179,7 @@ class Indexer:
         """The vectors of one memory, which may have thousands of passages.
 
         Raises:
+            Unavailable: the embedder is away; what there is of them is kept for the next try.
             Unfinished: the slice is over, and what there is of them is kept for the next.
         """
         text = draft.text
@@ -187,7 +188,11 @@ class Indexer:
             partial = Partial.of(text, await asyncio.to_thread(embedder.split, text))
         while (left := partial.spans[partial.offered :]) and partial.refused < REFUSED_MAX:
             parts = [(row, n, text[slice(*span)]) for n, span in enumerate(left[:STEP])]
-            found = await _vectors(embedder, account, keys, parts)
+            try:
+                found = await _vectors(embedder, account, keys, parts)
+            except Unavailable:
+                self._partials.keep(account, row, partial)
+                raise
             partial.vectors += [vector for _, _, vector in found]
             partial.offered += len(parts)
             is_over = len(left) > STEP and not go_on()

@@ -18,6 +18,7 @@ from relayer.database import queue
 from relayer.embedding.building import build_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.runs import Runs
+from relayer.errors import Unavailable
 from relayer.memories import indexing, partial
 from relayer.memories.opening import Caller
 from relayer.memories.partial import Unfinished
@@ -45,12 +46,17 @@ class Recorder:
         self._inner = inner
         self._held = held
         self.given: list[str] = []
+        self.calls_left: int | None = None  # before it is away
         self.waits, self.go = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+        if self.calls_left is not None:
+            if self.calls_left == 0:
+                raise Unavailable("The endpoint is away.", code="embedder.unavailable")
+            self.calls_left -= 1
         self.given += texts
         if self._held and any(self._held in text for text in texts):
             self.waits.set()
@@ -188,6 +194,27 @@ async def test_a_long_memory_goes_on_where_its_slice_ended(
     await bench.embed(caller, [stored])
     again = await bench.sql("SELECT embedding::text AS v FROM vectors ORDER BY part")
     assert [row["v"] for row in again] == [row["v"] for row in parts]
+
+
+async def test_a_long_memory_goes_on_where_its_endpoint_failed(
+    make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an endpoint that takes few calls a minute would never be through with it."""
+    monkeypatch.setattr(indexing, "STEP", 3)
+    recorder = Recorder(embedder)
+    bench = make_bench(embedder=recorder)
+    [caller] = await callers(bench, 1)
+    text = "".join(f"In year {n} {LONG}" for n in range(60))
+    [stored] = await bench.remember(caller, text)
+    passages = embedder.split(text)
+    recorder.calls_left = 2
+    with pytest.raises(Unavailable):
+        await bench.embed(caller, [stored])
+    assert recorder.given == passages[:6]
+    recorder.calls_left = None
+    await bench.embed(caller, [stored])
+    assert recorder.given == passages
+    assert await bench.value(VECTORS) == len(passages)
 
 
 async def test_a_slice_that_leaves_nothing_behind_goes_on_to_the_end(
