@@ -298,8 +298,7 @@ def _reviser(parts: _Parts) -> Reviser:
 def _state_changer(parts: _Parts) -> StateChanger:
     return StateChanger(
         database=parts.storage.database,
-        accounts=parts.storage.accounts,
-        outbox=parts.storage.outbox,
+        ledger=parts.storage.ledger,
         states=parts.states,
         eraser=parts.eraser,
         clock=parts.clock,

@@ -25,6 +25,7 @@ from relayer.tenants.announcing import Announcements
 from relayer.tenants.closing import Closing
 from relayer.tenants.custody import Custody
 from relayer.tenants.granting import Granting
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.unlocking import UnlockKeys
 
@@ -43,6 +44,7 @@ class Storage:
     identity: Identity
     succession: tuple[bytes, ...]
     accounts: Accounts
+    ledger: Ledger
     granting: Granting
     namespaces: Namespaces
     custody: Custody
@@ -68,6 +70,7 @@ def storage_on(
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
     accounts = Accounts(database=database, identity=identity, clock=clock)
+    ledger = Ledger(database=database, accounts=accounts, outbox=outbox, clock=clock)
     namespaces = Namespaces(
         database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
     )
@@ -95,6 +98,7 @@ def storage_on(
         identity=identity,
         succession=succession,
         accounts=accounts,
+        ledger=ledger,
         granting=granting,
         namespaces=namespaces,
         custody=custody,

@@ -21,6 +21,7 @@ from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Row, UniqueViolation
 from relayer.database.revisions import set_life
 from relayer.errors import Conflict
+from relayer.journal.changes import AccountChange
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, next_receipt
 from relayer.record import State, state_of
@@ -82,6 +83,20 @@ class States:
     def __init__(self, *, outbox: Outbox, identity: Identity) -> None:
         self._outbox = outbox
         self._identity = identity
+
+    async def apply(
+        self, change: AccountChange, changes: Mapping[uuid.UUID, Change]
+    ) -> list[bytes]:
+        """The receipts of changing these memories in a change of their account.
+
+        Raises:
+            Conflict: as `change_within`.
+        """
+        receipts, change.heads = await self.change_within(
+            change.connection, change.act(STATE), change.heads, changes
+        )
+        change.has_objects |= bool(receipts)
+        return receipts
 
     async def change_within(
         self,

@@ -25,6 +25,7 @@ from relayer.database import erasure as rows
 from relayer.database import queue
 from relayer.database import runs as run_rows
 from relayer.database.pool import Connection, Database, Row
+from relayer.journal.changes import AccountChange
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.record import name_when_gone
@@ -117,6 +118,34 @@ class Eraser:
         """
         if ids:
             await self.erase(account, self._identity.public_key, ids, op=EXPIRE)
+
+    async def erase_in(
+        self,
+        change: AccountChange,
+        ids: Sequence[uuid.UUID],
+        *,
+        blob_ids: Sequence[bytes] = (),
+        expired: bool = False,
+    ) -> list[bytes]:
+        """The receipts of erasing these in a change of their account, as `erase_within`."""
+        receipts, change.heads = await self.erase_within(
+            change.connection,
+            change.act(FORGET),
+            change.heads,
+            ids,
+            blob_ids=blob_ids,
+            expired=expired,
+        )
+        change.has_objects |= bool(receipts)
+        return receipts
+
+    async def erase_made_in(self, change: AccountChange, ids: Sequence[uuid.UUID]) -> list[bytes]:
+        """Likewise of erasing what was made of these, as `erase_made_of`."""
+        receipts, change.heads = await self.erase_made_of(
+            change.connection, change.act(FORGET), change.heads, ids
+        )
+        change.has_objects |= bool(receipts)
+        return receipts
 
     async def erase_within(
         self,

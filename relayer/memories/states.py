@@ -11,17 +11,16 @@ from datetime import datetime
 from relayer.clock import Clock
 from relayer.database import expiry
 from relayer.database import states as state_rows
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, NotFound
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act
+from relayer.journal.changes import AccountChange
 from relayer.journal.states import STATE, Change, States, changed
 from relayer.memories.eraser import Eraser
 from relayer.memories.opening import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 
 
 class StateChanger:
@@ -31,15 +30,13 @@ class StateChanger:
         self,
         *,
         database: Database,
-        accounts: Accounts,
-        outbox: Outbox,
+        ledger: Ledger,
         states: States,
         eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
-        self._outbox = outbox
+        self._ledger = ledger
         self._states = states
         self._eraser = eraser
         self._clock = clock
@@ -67,45 +64,36 @@ class StateChanger:
                 self._database, account=access.account, memory_id=memory_id, now=self._clock()
             )
             await self._eraser.expire(access.account, over)
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked(connection, access, [namespace])
-            now = heads.time(self._clock())
+        async with self._ledger.change(access, [namespace], op=STATE) as account_change:
             by = change.get("superseded_by")
-            living = await self._locked(connection, access, memory_id, by)
+            living = await _lock(account_change, memory_id, by)
             if memory_id not in living:
                 raise NotFound("No such memory.")
             current = state_of(living[memory_id])
             _check_said_alone(living[memory_id], change)
             if by is not None:
-                _check_successor(living[memory_id], by, living, now)
+                _check_successor(living[memory_id], by, living, account_change.time)
             if "superseded_by" in change:
-                at = None if by is None else current.superseded_at or now
+                at = None if by is None else current.superseded_at or account_change.time
                 change = change | Change(superseded_at=at)
             if change.get("pinned") and living[memory_id]["has_default_life"]:
                 change = change | Change(expires_at=None)
-            act = Act(access.account, access.key, STATE, now)
             if by is not None or change.get("review") == REJECTED:
-                _, heads = await self._eraser.erase_made_of(connection, act, heads, [memory_id])
-            receipts, _ = await self._states.change_within(
-                connection, act, heads, {memory_id: change}
-            )
-        if receipts:
-            await self._outbox.publish_soon()
+                await self._eraser.erase_made_in(account_change, [memory_id])
+            receipts = await self._states.apply(account_change, {memory_id: change})
         return changed(living[memory_id], change), receipts[0] if receipts else None
 
-    async def _locked(
-        self, connection: Connection, access: Access, *named: uuid.UUID | None
-    ) -> dict[uuid.UUID, Row]:
-        """The states of these memories and of those that supersede them, by id, under the account's
-        lock: before it, another request might have given one a successor."""
-        ids = {i for i in named if i is not None}
-        found = await state_rows.lock_states(
-            connection, account=access.account, memory_ids=sorted(ids)
-        )
-        further = {row["superseded_by"] for row in found.values()} - {None} - ids
-        return found | await state_rows.lock_states(
-            connection, account=access.account, memory_ids=sorted(further)
-        )
+
+async def _lock(account_change: AccountChange, *named: uuid.UUID | None) -> dict[uuid.UUID, Row]:
+    """The states of these memories and of those that supersede them, by id, under the account's
+    lock: before it, another request might have given one a successor."""
+    connection, account = account_change.connection, account_change.account
+    ids = {i for i in named if i is not None}
+    found = await state_rows.lock_states(connection, account=account, memory_ids=sorted(ids))
+    further = {row["superseded_by"] for row in found.values()} - {None} - ids
+    return found | await state_rows.lock_states(
+        connection, account=account, memory_ids=sorted(further)
+    )
 
 
 def _check_said_alone(row: Row, change: Change) -> None:
