@@ -372,7 +372,7 @@ def _consolidator(parts: _Parts, planner: Planner) -> Consolidator:
     return Consolidator(
         planner=planner,
         database=storage.database,
-        outbox=storage.outbox,
+        ledger=storage.ledger,
         accounts=storage.accounts,
         namespaces=storage.namespaces,
         writer=parts.writer,

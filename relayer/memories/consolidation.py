@@ -27,8 +27,6 @@ from relayer.database.runs import Action, Scope
 from relayer.errors import NotAllowed, NotAuthenticated, Overtaxed, QuotaExceeded, Unavailable
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import Summariser
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
 from relayer.memories.consolidation_plan import EPISODES_MIN, OpenedEpisode, Planner, Work
 from relayer.memories.merging import Merge
@@ -41,6 +39,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
@@ -67,7 +66,7 @@ class Consolidator:
         *,
         planner: Planner,
         database: Database,
-        outbox: Outbox,
+        ledger: Ledger,
         accounts: Accounts,
         namespaces: Namespaces,
         writer: Writer,
@@ -79,7 +78,7 @@ class Consolidator:
     ) -> None:
         self._planner = planner
         self._database = database
-        self._outbox = outbox
+        self._ledger = ledger
         self._accounts = accounts
         self._namespaces = namespaces
         self._writer = writer
@@ -187,20 +186,15 @@ class Consolidator:
     ) -> int:
         """Do and list what is chosen of these (memory, blob), as far as they are still what was
         read; how much that was."""
-        scope = work.scope
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked(connection, work.access, [work.namespace])
-            now = heads.time(self._clock())
-            living = await rows.lock_unchanged(connection, replace(scope, now=now), read=read)
+        async with self._ledger.change(work.access, [work.namespace], op=STATE) as change:
+            connection, now = change.connection, change.time
+            living = await rows.lock_unchanged(connection, replace(work.scope, now=now), read=read)
             changes, done = chosen(living, now)
-            act = Act(scope.account, work.access.key, STATE, now)
-            receipts, _ = await self._states.change_within(connection, act, heads, changes)
+            await self._states.apply(change, changes)
             merged = [(a.memory_id, living[i]) for a in done for i in a.other_ids]
             if merged:
-                await self._join(connection, scope.account, merged, now)
+                await self._join(connection, change.account, merged, now)
             await self._record(connection, work, done, now)
-        if receipts:
-            await self._outbox.publish_soon()
         return len(done)
 
     async def _join(

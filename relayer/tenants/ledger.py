@@ -7,7 +7,7 @@ something), the store outside the database (`journal/outbox.py`), chains of gran
   its one time, and carries the chain of receipts from one who signs to the next. When it is
   committed, the objects that it put into the journal are published.
 - Not changed through it yet: writes (`memories/writer.py`), erasures (`memories/eraser.py`), edits,
-  consolidations and undoing them, sealing anew, what moves in (`archives/`), what is said again
+  undoing consolidations, sealing anew, what moves in (`archives/`), what is said again
   (`recovery/replay.py`), grants, namespaces, and closing.
 """
 
