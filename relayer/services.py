@@ -388,7 +388,7 @@ def _runs(parts: _Parts) -> Runs:
     return Runs(
         database=parts.storage.database,
         accounts=parts.storage.accounts,
-        outbox=parts.storage.outbox,
+        ledger=parts.storage.ledger,
         namespaces=parts.storage.namespaces,
         eraser=parts.eraser,
         states=parts.states,

@@ -10,8 +10,8 @@ Source: SPEC §19.
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -19,18 +19,18 @@ from typing import Final
 from relayer.clock import Clock
 from relayer.database import queue
 from relayer.database import runs as rows
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Database, Row
 from relayer.database.runs import Scope
 from relayer.errors import Conflict, NotFound
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act
+from relayer.journal.changes import AccountChange
 from relayer.journal.states import STATE, Change, States
-from relayer.memories.eraser import FORGET, Eraser
+from relayer.memories.eraser import Eraser
 from relayer.memories.opening import Caller
 from relayer.record import PENDING, new_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 
 UNDONE_MAX: Final = 500  # actions of one request, whose deadline they have to meet
@@ -61,7 +61,7 @@ class Runs:
         *,
         database: Database,
         accounts: Accounts,
-        outbox: Outbox,
+        ledger: Ledger,
         namespaces: Namespaces,
         eraser: Eraser,
         states: States,
@@ -70,7 +70,7 @@ class Runs:
     ) -> None:
         self._database = database
         self._accounts = accounts
-        self._outbox = outbox
+        self._ledger = ledger
         self._namespaces = namespaces
         self._eraser = eraser
         self._states = states
@@ -184,13 +184,13 @@ class Runs:
         namespace = Namespace(run["namespace"])
         access.require(namespace, "writer")
         if run["finished_at"] is None:
-            async with self._accounts.writing(access, [namespace]) as connection:
+            async with self._ledger.change(access, [namespace], op=STATE) as change:
                 await rows.finish(
-                    connection,
-                    account=access.account,
+                    change.connection,
+                    account=change.account,
                     run_id=run_id,
                     state=rows.UNDONE,
-                    now=self._clock(),
+                    now=change.time,
                 )
         undone, skipped, receipts = 0, 0, list[bytes]()
         page = await rows.open_actions(
@@ -205,10 +205,10 @@ class Runs:
             receipts += signed or ()
         more = len(page) == UNDONE_MAX
         if not more:
-            async with self._accounts.writing(access, [namespace]) as connection:
-                await rows.undo(connection, account=access.account, run_id=run_id)
+            async with self._ledger.change(access, [namespace], op=STATE) as change:
+                await rows.undo(change.connection, account=change.account, run_id=run_id)
         if receipts:
-            await self._outbox.publish_soon()
+            await self._ledger.publish_soon()
         run = await self.get(access, run_id)
         return Undone(run, undone, skipped, more, receipts)
 
@@ -221,51 +221,50 @@ class Runs:
             _Settled: another request was faster.
         """
         try:
-            async with self._database.transaction() as connection:
-                signed = await self._reversed(connection, access, namespace, action)
-                await self._settle(connection, access, run_id, action, signed is not None)
+            async with self._changing(access, namespace) as change:
+                signed = await self._reverse(change, action)
+                await _settle(change, run_id, action, is_undone=signed is not None)
             return signed
         except Conflict:  # what was merged is said by another memory now
-            async with self._accounts.writing(access, [namespace]) as connection:
-                await self._settle(connection, access, run_id, action, False)
+            async with self._changing(access, namespace) as change:
+                await _settle(change, run_id, action, is_undone=False)
             return None
 
-    async def _settle(
-        self, connection: Connection, access: Access, run_id: uuid.UUID, action: Row, undone: bool
-    ) -> None:
-        if not await rows.settle(
-            connection,
-            account=access.account,
-            run_id=run_id,
-            action_id=action["action_id"],
-            undone=rows.UNDONE if undone else rows.SKIPPED,
-        ):
-            raise _Settled
+    def _changing(
+        self, access: Access, namespace: Namespace
+    ) -> AbstractAsyncContextManager[AccountChange]:
+        """One change of many, which are published together."""
+        return self._ledger.change(access, [namespace], op=STATE, publishes=False)
 
-    async def _reversed(
-        self, connection: Connection, access: Access, namespace: Namespace, action: Row
-    ) -> list[bytes] | None:
-        """The receipts of reversing an action under the account's lock; None if that is no more."""
-        heads = await self._accounts.locked(connection, access, [namespace])
-        act = Act(access.account, access.key, STATE, heads.time(self._clock()))
+    async def _reverse(self, change: AccountChange, action: Row) -> list[bytes] | None:
+        """The receipts of reversing an action; None if it cannot be any more."""
+        connection, account = change.connection, change.account
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []
-        left = await rows.lock_left(
-            connection, account=act.account, memory_ids=[memory_id, *merged]
-        )
-        is_said = await rows.is_still_said(connection, account=act.account, memory_id=memory_id)
+        left = await rows.lock_left(connection, account=account, memory_ids=[memory_id, *merged])
+        is_said = await rows.is_still_said(connection, account=account, memory_id=memory_id)
         if not _is_as_left(action, left, is_said=is_said):
             return None
         if action["action"] in (rows.SUMMARY, rows.PROCEDURE):
-            act = replace(act, op=FORGET)
-            signed, _ = await self._eraser.erase_within(connection, act, heads, [memory_id])
-            return signed
+            return await self._eraser.erase_in(change, [memory_id])
         changes = {memory_id: Change(stale=False)}
         if action["action"] == rows.MERGE:
             [other] = merged
             changes = {other: Change(superseded_at=None, superseded_by=None)}
-        signed, _ = await self._states.change_within(connection, act, heads, changes)
-        return signed
+        return await self._states.apply(change, changes)
+
+
+async def _settle(
+    change: AccountChange, run_id: uuid.UUID, action: Row, *, is_undone: bool
+) -> None:
+    if not await rows.settle(
+        change.connection,
+        account=change.account,
+        run_id=run_id,
+        action_id=action["action_id"],
+        undone=rows.UNDONE if is_undone else rows.SKIPPED,
+    ):
+        raise _Settled
 
 
 def _is_as_left(action: Row, left: dict[uuid.UUID, Row], *, is_said: bool) -> bool:

@@ -7,8 +7,8 @@ something), the store outside the database (`journal/outbox.py`), chains of gran
   its one time, and carries the chain of receipts from one who signs to the next. When it is
   committed, the objects that it put into the journal are published.
 - Not changed through it yet: writes (`memories/writer.py`), erasures (`memories/eraser.py`), edits,
-  undoing consolidations, sealing anew, what moves in (`archives/`), what is said again
-  (`recovery/replay.py`), grants, namespaces, and closing.
+  sealing anew, what moves in (`archives/`), what is said again (`recovery/replay.py`), grants,
+  namespaces, and closing.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -41,9 +41,17 @@ class Ledger:
 
     @asynccontextmanager
     async def change(
-        self, access: Access, namespaces: Iterable[Namespace], *, op: str
+        self,
+        access: Access,
+        namespaces: Iterable[Namespace],
+        *,
+        op: str,
+        publishes: bool = True,
     ) -> AsyncIterator[AccountChange]:
         """A change by a writer of these namespaces, or by the relayer for work it goes on with.
+
+        Who makes many changes at once lets none of them publish, and calls `publish_soon` behind
+        the last: a store that is away would hold up each.
 
         Raises:
             NotFound: the account is gone.
@@ -61,5 +69,9 @@ class Ledger:
                 now=self._clock(),
             )
             yield change
-        if change.has_objects:
-            await self._outbox.publish_soon()
+        if change.has_objects and publishes:
+            await self.publish_soon()
+
+    async def publish_soon(self) -> None:
+        """Publish what changes put into the journal, as far as its store takes it by then."""
+        await self._outbox.publish_soon()
