@@ -283,13 +283,12 @@ def _reviser(parts: _Parts) -> Reviser:
     storage = parts.storage
     return Reviser(
         database=storage.database,
-        accounts=storage.accounts,
+        ledger=storage.ledger,
         outbox=storage.outbox,
         opener=parts.opener,
         namespaces=storage.namespaces,
         writer=parts.writer,
         eraser=parts.eraser,
-        identity=storage.identity,
         embeds=parts.embedder is not None,
         clock=parts.clock,
     )

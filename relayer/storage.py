@@ -70,7 +70,7 @@ def storage_on(
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
     accounts = Accounts(database=database, identity=identity, clock=clock)
-    ledger = Ledger(database=database, accounts=accounts, outbox=outbox, clock=clock)
+    ledger = Ledger(accounts=accounts, outbox=outbox, identity=identity, clock=clock)
     namespaces = Namespaces(
         database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
     )

@@ -6,12 +6,13 @@ the format of receipts (`sealed.receipts`).
 - A change has one time. All that it stores and signs says that one.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection
-from relayer.journal.receipts import Act
-from relayer.sealed.keys import AccountId, PublicKey
+from relayer.journal.receipts import Act, Subject, chained
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 
 
 class AccountChange:
@@ -19,9 +20,9 @@ class AccountChange:
 
     Attributes:
         actor: whose change it is, as its receipts say.
-        op: what its receipts say was done, unless who signs one says otherwise.
+        op: what `sign` says was done; states and erasures have operations of their own.
         time: when it is made: behind all changes before.
-        heads: where the account's sequences stand by now; for `States` and `Eraser`, which sign.
+        heads: where the account's sequences and its chain of receipts stand by now.
         has_objects: whether it put any object into the journal, which has to be published then.
     """
 
@@ -33,6 +34,7 @@ class AccountChange:
         actor: PublicKey,
         op: str,
         heads: Heads,
+        identity: Identity,
         now: datetime,
     ) -> None:
         self.connection = connection
@@ -42,7 +44,18 @@ class AccountChange:
         self.time = heads.time(now)
         self.has_objects = False
         self.heads = heads
+        self._identity = identity
 
     def act(self, op: str | None = None) -> Act:
         """Who does what and when."""
         return Act(self.account, self.actor, op or self.op, self.time)
+
+    def sign(
+        self, subjects: Iterable[Subject], names: Mapping[int, Namespace]
+    ) -> list[tuple[int, bytes]]:
+        """One receipt (seq, signed) per namespace and epoch, over what was done there.
+
+        The caller stores them, and `heads.receipt_head` beside them.
+        """
+        receipts, self.heads = chained(self._identity, self.act(), self.heads, subjects, names)
+        return receipts

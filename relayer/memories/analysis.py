@@ -51,7 +51,7 @@ from relayer.memories.sealed_turns import ALTERED, SealedTurns
 from relayer.memories.sealing import without_secrets
 from relayer.memories.turns import readable_turn
 from relayer.memories.writer import Writer
-from relayer.memories.writes import RACES_MAX, Origin, Overtaken, contended
+from relayer.memories.writes import Origin, Overtaken, contended
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.settings import Limits
@@ -59,6 +59,7 @@ from relayer.telemetry.instruments import count_turn, count_waiting_turn
 from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
+from relayer.tenants.ledger import RACES_MAX
 
 _log = logging.getLogger(__name__)
 

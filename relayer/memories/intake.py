@@ -40,7 +40,6 @@ from relayer.memories.sealing import (
 )
 from relayer.memories.writer import Writer
 from relayer.memories.writes import (
-    RACES_MAX,
     Beside,
     Committed,
     Effects,
@@ -54,6 +53,7 @@ from relayer.sealed.keys import AccountId, Namespace
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
+from relayer.tenants.ledger import RACES_MAX
 from relayer.tenants.namespaces import Namespaces
 
 

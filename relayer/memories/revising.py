@@ -12,29 +12,29 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from relayer.clock import Clock, to_ms
 from relayer.database import memories as memory_rows
 from relayer.database import queue
 from relayer.database import revisions as rows
-from relayer.database.pool import Database, Row, UniqueViolation
-from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
+from relayer.database.pool import Database, Row
+from relayer.errors import Conflict, Corrupted, NotFound
+from relayer.journal.changes import AccountChange
 from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, chained
 from relayer.memories.eraser import Eraser
 from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import check_words, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import Writer, memory_subject
-from relayer.memories.writes import RACES_MAX
 from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope
-from relayer.sealed.keys import Identity, Namespace, NamespaceKey
+from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger, Stale, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.words import INDEX_VERSION
 
@@ -66,10 +66,6 @@ class Edited:
     receipt: bytes | None
 
 
-class _Changed(Exception):
-    """The memory is not what was read of it."""
-
-
 class Reviser:
     """Edits memories of one account at a time."""
 
@@ -77,24 +73,22 @@ class Reviser:
         self,
         *,
         database: Database,
-        accounts: Accounts,
+        ledger: Ledger,
         outbox: Outbox,
         opener: Opener,
         namespaces: Namespaces,
         writer: Writer,
         eraser: Eraser,
-        identity: Identity,
         embeds: bool,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._ledger = ledger
         self._outbox = outbox
         self._opener = opener
         self._namespaces = namespaces
         self._writer = writer
         self._eraser = eraser
-        self._identity = identity
         self._embeds = embeds
         self._clock = clock
 
@@ -115,24 +109,29 @@ class Reviser:
         if "text" in changes:
             changes["text"], redacted = await without_secrets(access, changes["text"])
         edit = replace(edit, changes=changes)
-        for _ in range(RACES_MAX):
-            row = await self._row(access, memory_id)
-            access.require(Namespace(row["namespace"]), "writer")
-            marks = self._marks(caller, row, edit)
-            if await self._came_before(access, marks, memory_id):
-                return await self._unchanged(access, memory_id, redacted)
-            before = await self._before(caller, row, edit)
-            after = replace(before, **changes)
-            if "expires_at" in changes:  # somebody asked for it, even if it is the same
-                after = replace(after, has_default_life=False)
-            if _said(after) == _said(before):
-                await self._note(access, marks, row)
-                return _edited(row, redacted)
-            try:
-                return await self._revise(caller, row, before, after, marks, redacted)
-            except (_Changed, UniqueViolation):
-                continue  # another edit, or the same words elsewhere, came in between: look again
-        raise Unavailable("Too many edits of one memory at once.", code="write.contended")
+        # Another edit, or the same words elsewhere, may come in between.
+        return await retry_stale(
+            partial(self._attempt, caller, memory_id, edit, redacted),
+            "Too many edits of one memory at once.",
+        )
+
+    async def _attempt(
+        self, caller: Caller, memory_id: uuid.UUID, edit: Edit, redacted: dict[str, int]
+    ) -> Edited:
+        access, changes = caller.access, edit.changes
+        row = await self._row(access, memory_id)
+        access.require(Namespace(row["namespace"]), "writer")
+        marks = self._marks(caller, row, edit)
+        if await self._came_before(access, marks, memory_id):
+            return await self._unchanged(access, memory_id, redacted)
+        before = await self._before(caller, row, edit)
+        after = replace(before, **changes)
+        if "expires_at" in changes:  # somebody asked for it, even if it is the same
+            after = replace(after, has_default_life=False)
+        if _said(after) == _said(before):
+            await self._note(access, marks, row)
+            return _edited(row, redacted)
+        return await self._revise(caller, row, before, after, marks, redacted)
 
     async def _row(self, access: Access, memory_id: uuid.UUID) -> Row:
         return await readable(self._database, access, memory_id, self._clock())
@@ -167,12 +166,13 @@ class Reviser:
 
     async def _note(self, access: Access, marks: Sequence[tuple[bytes, bytes]], row: Row) -> None:
         if marks:
-            async with self._accounts.writing(access, [Namespace(row["namespace"])]) as connection:
+            namespace = Namespace(row["namespace"])
+            async with self._ledger.change(access, [namespace], op=EDIT) as change:
                 await rows.remember_marks(
-                    connection,
+                    change.connection,
                     account=access.account,
                     marks=[memory_rows.Mark(*marks[0], row["memory_id"])],
-                    expire_at=self._clock() + timedelta(seconds=Limits.idempotency_life_s),
+                    expire_at=change.time + timedelta(seconds=Limits.idempotency_life_s),
                 )
 
     async def _before(self, caller: Caller, row: Row, edit: Edit) -> Draft:
@@ -280,56 +280,61 @@ class Reviser:
         marks: Sequence[memory_rows.Mark],
     ) -> bytes:
         """The revision in one transaction; its receipt."""
-        account = access.account
-        archive_id = revision_row_id(memory.memory_id, row["revision"])
+        namespace = Namespace(row["namespace"])
         blobs = [(memory.blob_id, memory.blob)]
-        async with self._outbox.putting(account, blobs) as connection:
-            namespace = Namespace(row["namespace"])
-            heads = await self._accounts.locked(connection, access, [namespace])
-            now = heads.time(self._clock())
-            check_newest(heads, [memory.epoch])
-            current = await rows.lock_current(
-                connection, account=account, memory_id=memory.memory_id
-            )
-            if current is None:
-                raise NotFound("No such memory.")
-            if current["blob_id"] != row["blob_id"] or current["superseded_at"] is not None:
-                raise _Changed
-            # Said again for longer: that was acknowledged, and this edit would take it back.
-            life = ("given_expires_at", "has_default_life")
-            if any(current[name] != row[name] for name in life):
-                raise _Changed
-            self._writer.check_room(heads, len(memory.blob) + memory.index_bytes)
-            names = {memory.namespace_id: namespace}
-            act = Act(account, access.key, EDIT, now)
-            made, heads = await self._eraser.erase_made_of(
-                connection, act, heads, [memory.memory_id]
-            )
-            [receipt], after = chained(self._identity, act, heads, [memory_subject(memory)], names)
+        async with self._ledger.change(access, [namespace], op=EDIT, blobs=blobs) as change:
+            check_newest(change.heads, [memory.epoch])
+            await _check_unchanged(change, row)
+            self._writer.check_room(change.heads, len(memory.blob) + memory.index_bytes)
+            await self._eraser.erase_made_in(change, [memory.memory_id])
+            [receipt] = change.sign([memory_subject(memory)], {memory.namespace_id: namespace})
+            archive_id = revision_row_id(memory.memory_id, row["revision"])
             await rows.revise(
-                connection,
-                account,
+                change.connection,
+                change.account,
                 rows.Revision(
                     memory=memory,
                     archive_id=archive_id,
                     keeps_vectors=keeps_vectors,
                     index_version=INDEX_VERSION,
-                    memory_seq=heads.memory_seq,
+                    memory_seq=change.heads.memory_seq,
                     marks=marks,
-                    marks_expire_at=now + timedelta(seconds=Limits.idempotency_life_s),
-                    changed_at=now,
+                    marks_expire_at=change.time + timedelta(seconds=Limits.idempotency_life_s),
+                    changed_at=change.time,
                     receipt=receipt,
-                    receipt_head=after.receipt_head,
+                    receipt_head=change.heads.receipt_head,
                     blob_here=not self._outbox.outside,
                 ),
             )
             if self._embeds:
                 # The archive's id comes first: a job of the revision before may still run.
-                ids = [archive_id, memory.memory_id]
-                await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
-        if made:
-            await self._outbox.publish_soon()
+                await queue.embed_soon(
+                    change.connection,
+                    change.account,
+                    [archive_id, memory.memory_id],
+                    index_version=INDEX_VERSION,
+                )
         return receipt[1]
+
+
+async def _check_unchanged(change: AccountChange, row: Row) -> None:
+    """Return when a memory is what was read of it.
+
+    Raises:
+        NotFound: it is gone.
+        Stale: it is not.
+    """
+    current = await rows.lock_current(
+        change.connection, account=change.account, memory_id=row["memory_id"]
+    )
+    if current is None:
+        raise NotFound("No such memory.")
+    if current["blob_id"] != row["blob_id"] or current["superseded_at"] is not None:
+        raise Stale
+    # Said again for longer: that was acknowledged, and this edit would take it back.
+    life = ("given_expires_at", "has_default_life")
+    if any(current[name] != row[name] for name in life):
+        raise Stale
 
 
 def _in_order(value: object) -> object:

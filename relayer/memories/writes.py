@@ -20,7 +20,6 @@ from relayer.record import Draft, Life
 from relayer.sealed.keys import Namespace
 
 Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
-RACES_MAX: Final = 5  # attempts at a write that others overtake
 WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement
 
 

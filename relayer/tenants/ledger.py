@@ -6,37 +6,55 @@ something), the store outside the database (`journal/outbox.py`), chains of gran
 - A change is one transaction. It locks the account, checks that who asks still has its right, takes
   its one time, and carries the chain of receipts from one who signs to the next. When it is
   committed, the objects that it put into the journal are published.
-- Not changed through it yet: writes (`memories/writer.py`), erasures (`memories/eraser.py`), edits,
+- What it was decided on may have changed before the lock. Whoever finds that raises `Stale`, which
+  undoes the change; `retry_stale` looks again and decides anew.
+- Not changed through it yet: writes (`memories/writer.py`), erasures (`memories/eraser.py`),
   sealing anew, what moves in (`archives/`), what is said again (`recovery/replay.py`), grants,
-  namespaces, and closing.
+  namespaces, closing, and what leaves no receipt: settings, webhooks, the beginning of a run.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
 
 from relayer.clock import Clock
-from relayer.database.pool import Database
+from relayer.database.pool import UniqueViolation
+from relayer.errors import Unavailable
 from relayer.journal.changes import AccountChange
 from relayer.journal.outbox import Outbox
-from relayer.sealed.keys import Namespace
+from relayer.sealed.keys import Identity, Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
+
+RACES_MAX: Final = 5  # attempts at a change that others overtake
+T = TypeVar("T")
+
+
+class Stale(Exception):
+    """What a change was decided on is not so any more: look again."""
+
+
+async def retry_stale(attempt: Callable[[], Awaitable[T]], refusal: str) -> T:
+    """Look, decide and change until nobody came in between.
+
+    Raises:
+        Unavailable: `write.contended`, in the words of `refusal`: others were faster each time.
+    """
+    for _ in range(RACES_MAX):
+        with suppress(Stale):
+            return await attempt()
+    raise Unavailable(refusal, code="write.contended")
 
 
 class Ledger:
     """Opens changes of accounts."""
 
     def __init__(
-        self,
-        *,
-        database: Database,
-        accounts: Accounts,
-        outbox: Outbox,
-        clock: Clock,
+        self, *, accounts: Accounts, outbox: Outbox, identity: Identity, clock: Clock
     ) -> None:
-        self._database = database
         self._accounts = accounts
         self._outbox = outbox
+        self._identity = identity
         self._clock = clock
 
     @asynccontextmanager
@@ -46,29 +64,37 @@ class Ledger:
         namespaces: Iterable[Namespace],
         *,
         op: str,
+        blobs: Sequence[tuple[bytes, bytes]] = (),
         publishes: bool = True,
     ) -> AsyncIterator[AccountChange]:
-        """A change by a writer of these namespaces, or by the relayer for work it goes on with.
+        """Change an account as a writer of these namespaces, or in work that was accepted before.
 
-        Who makes many changes at once lets none of them publish, and calls `publish_soon` behind
-        the last: a store that is away would hold up each.
+        An outside store has the (name, bytes) `blobs` before the account is locked. Who makes many
+        changes in a row lets none of them publish, and calls `publish_soon` behind the last: a
+        store that is away would hold up each.
 
         Raises:
+            Stale: it broke a unique constraint, so somebody stored the same in between.
             NotFound: the account is gone.
             NotAuthenticated: the key was revoked or has expired since its request was checked.
             NotAllowed: it is no writer of one of these namespaces any more.
+            Unavailable: the store is away, or was too slow for `blobs` time after time.
         """
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked(connection, access, namespaces)
-            change = AccountChange(
-                connection,
-                account=access.account,
-                actor=access.key,
-                op=op,
-                heads=heads,
-                now=self._clock(),
-            )
-            yield change
+        try:
+            async with self._outbox.putting(access.account, blobs) as connection:
+                heads = await self._accounts.locked(connection, access, namespaces)
+                change = AccountChange(
+                    connection,
+                    account=access.account,
+                    actor=access.key,
+                    op=op,
+                    heads=heads,
+                    identity=self._identity,
+                    now=self._clock(),
+                )
+                yield change
+        except UniqueViolation:
+            raise Stale from None
         if change.has_objects and publishes:
             await self.publish_soon()
 
