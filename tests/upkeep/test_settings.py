@@ -134,7 +134,7 @@ class TestStart:
             tmp_path, model_dir, database_url=fresh_database.url, **odd
         ) as relayer:
             said = relayer.log.read_text()
-        assert "WARNING: no setting, and ignored: RELAYER_PORTT, RELAYER_ZZ\n" in said
+        assert "WARNING: no such setting, so without effect: RELAYER_PORTT, RELAYER_ZZ\n" in said
 
     def test_a_model_that_is_missing_is_told_with_its_folder(
         self, tmp_path: Path, fresh_database: TestDatabase
