@@ -29,6 +29,7 @@ from relayer.http.calling import Made, call_plainly
 from relayer.http.checks import ACCESS, Guard
 from relayer.http.headers import header
 from relayer.http.openapi import Document
+from relayer.http.pages import Pages
 from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
 from relayer.llm import LanguageModel
@@ -88,6 +89,7 @@ def build_app(
         access: Access = request.scope["state"][ACCESS]
         return access
 
+    document = Document()
     made: dict[str, Made] = {"caller": provide_caller, "access": provide_access}
     parts: dict[str, Any] = {
         "memory": services.memory,
@@ -116,7 +118,7 @@ def build_app(
         "public_url": public_url,
         "readiness": readiness,
         "exposition": exposition,
-        "document": Document(),
+        "document": document,
         "registration": Registration(settings=settings),
         "restore": services.restore,
         "planner": services.planner,
@@ -178,8 +180,14 @@ def build_app(
         if isinstance(route, HTTPRoute):
             _spare_work(route)
     call_plainly(app, parts, made)
+    pages = Pages(
+        app,
+        document=lambda: document.of(app.routes),
+        is_well=readiness.write_ready,
+        public_url=public_url,
+    )
     surrounded = surroundings.Surroundings(
-        app, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
+        pages, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
     )
     return StripPrefix(surrounded, prefix=public_url.prefix) if public_url.prefix else surrounded
 

@@ -51,8 +51,9 @@ class StripPrefix:
             parts = (scope.get("raw_path") or b"").split(b"/", self._parts)
             # One prefix has several spellings: as it is, or with percent signs.
             before = unquote(b"/".join(parts[: self._parts]).decode("latin-1"))
-            if len(parts) > self._parts and before == self._prefix:
-                scope["raw_path"] = b"/" + parts[-1]
+            if len(parts) >= self._parts and before == self._prefix:
+                rest = parts[self._parts :]  # none of the prefix without a slash at its end
+                scope["raw_path"] = b"/" + b"".join(rest)
                 scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
         await self._app(scope, receive, send)
 

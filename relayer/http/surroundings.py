@@ -52,15 +52,16 @@ _MESSAGES: Final = {
 DECODED_AT_ONCE: Final = 64 * 2**10  # bytes of a body; longer ones in a thread
 TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
+POLICY: Final = "policy"  # in a request's state: the answer's own content security policy
 REFUSAL: Final = "refusal"  # in a request's state: what its line in the log says of an error
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
 
 
 class JsonRequest(Request[Any, Any, Any]):
@@ -241,7 +242,12 @@ class Surroundings:
                     message = await self._sent_alone(scope, message, send)
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
+                policy = scope["state"].get(POLICY, _POLICY)
+                extra = [
+                    *_HEADERS,
+                    (b"content-security-policy", policy),
+                    (b"x-request-id", request_id.encode()),
+                ]
                 place = scope["state"].get(shares.STATE)
                 if place and not _is_long(message):
                     place.leave()

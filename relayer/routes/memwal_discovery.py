@@ -59,8 +59,7 @@ async def health(
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
     readiness: NamedDependency[Readiness],
 ) -> Answer:
-    """That the relayer is up, whether it takes writes, its version contract, and what it indexes
-    memories by."""
+    """Whether the relayer takes writes, its version, and what it indexes memories by."""
     return version_contract() | {
         "status": "ok",
         "write_ready": await readiness.write_ready(),

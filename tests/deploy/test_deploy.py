@@ -348,6 +348,8 @@ def test_the_ingress_lets_in_every_route_of_clients() -> None:
     assert {"/v1", "/health", "/version", "/config"} <= served
     assert {path for path in served if not let_in(path)} == {"/ready"}  # for the cluster itself
     assert let_in("/schema/openapi.json")
+    assert let_in("/")
+    assert let_in("/docs")
     assert not let_in("/metrics")
 
 
