@@ -45,6 +45,10 @@ def from_claimed_ms(milliseconds: int) -> datetime:
     return from_ms(min(milliseconds, MOMENT_MS_MAX))
 
 
+@overload
+def rfc3339(moment: datetime) -> str: ...
+@overload
+def rfc3339(moment: datetime | None) -> str | None: ...
 def rfc3339(moment: datetime | None) -> str | None:
     """RFC 3339 in UTC with milliseconds, as answers show a moment; None for None."""
     if moment is None:
@@ -52,6 +56,10 @@ def rfc3339(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@overload
+def rfc3339_ms(milliseconds: int) -> str: ...
+@overload
+def rfc3339_ms(milliseconds: int | None) -> str | None: ...
 def rfc3339_ms(milliseconds: int | None) -> str | None:
     """The same from Unix milliseconds, whoever claims them."""
     return None if milliseconds is None else rfc3339(from_claimed_ms(milliseconds))

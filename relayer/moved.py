@@ -173,3 +173,14 @@ class MovedTombstone(Moved, omit_defaults=True):
     erased_at: Moment
     expired: bool = False
     taken: bool = False
+
+
+FORMS: Final[tuple[type[Moved], ...]] = (
+    MovedAccount,
+    MovedGrant,
+    MovedNamespace,
+    MovedMemory,
+    MovedEpisode,
+    MovedReceipt,
+    MovedTombstone,
+)

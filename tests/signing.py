@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 
 from relayer.sealed.keys import Identity, account_text
 from relayer.upkeep.provision import NewKey
+from tests.described import DescribedTransport
 
 BASE_URL = "http://127.0.0.1:8000"
 
@@ -72,9 +73,10 @@ def signed_headers(
 
 
 def client_of(app: ASGIApp, auth: httpx.Auth | None = None) -> httpx.AsyncClient:
-    """A client of an application in this process, as if it came from the same machine."""
+    """A client of an application in this process, as if it came from the same machine; what it is
+    answered is as the OpenAPI document says."""
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=app), base_url=BASE_URL, auth=auth, timeout=30
+        transport=DescribedTransport(app), base_url=BASE_URL, auth=auth, timeout=30
     )
 
 

@@ -36,6 +36,7 @@ from relayer.sealed.keys import (
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.tenants.accounts import KeyEntry
 from relayer.upkeep import provision
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
@@ -188,7 +189,7 @@ def key_add(
 def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
     """List the keys of an account."""
 
-    async def work() -> list[dict[str, Any]]:
+    async def work() -> list[KeyEntry]:
         async with as_found(settings_of(values)) as storage:
             return await storage.accounts.all_keys(account_of(account_text_))
 

@@ -6,7 +6,7 @@ Not here: the commands.
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -209,7 +209,7 @@ def _parsed(parse: Callable[[str], T], text: str) -> T:
         raise click.BadParameter(str(error)) from None
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows for a person, in columns."""
     if not rows:
         return "none"

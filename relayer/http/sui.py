@@ -11,7 +11,7 @@ import json
 import re
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal, NotRequired, TypedDict
 
 from nacl import bindings
 
@@ -28,7 +28,23 @@ _TTL_MINUTES: Final = 5
 _SKEW_MS: Final = 300_000
 
 
-def json_rpc(request: Any) -> dict[str, Any]:
+class RpcError(TypedDict):
+    """Why a call has no result."""
+
+    code: int
+    message: str
+
+
+class JsonRpcAnswer(TypedDict):
+    """A JSON-RPC 2.0 answer: the result of a call, or an error."""
+
+    jsonrpc: Literal["2.0"]
+    id: Any
+    result: NotRequired[Any]
+    error: NotRequired[RpcError]
+
+
+def json_rpc(request: Any) -> JsonRpcAnswer:
     """The JSON-RPC answer that says "this package object has version 1"."""
     if not isinstance(request, dict):
         return _rpc_error(None, -32600, "invalid request")
@@ -54,11 +70,11 @@ def _package(object_id: str) -> dict[str, str]:
     }
 
 
-def _rpc_result(call_id: Any, result: Any) -> dict[str, Any]:
+def _rpc_result(call_id: Any, result: Any) -> JsonRpcAnswer:
     return {"jsonrpc": "2.0", "id": call_id, "result": result}
 
 
-def _rpc_error(call_id: Any, code: int, message: str) -> dict[str, Any]:
+def _rpc_error(call_id: Any, code: int, message: str) -> JsonRpcAnswer:
     return {"jsonrpc": "2.0", "id": call_id, "error": {"code": code, "message": message}}
 
 

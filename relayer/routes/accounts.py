@@ -3,7 +3,7 @@
 Not here: what these do (`tenants/granting.py`, `tenants/closing.py`), its keys (`keys.py`).
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 from litestar import Request, delete, get, patch, post
@@ -25,7 +25,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.turns import Turns
 from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
+from relayer.routes.arguments import check_account, check_relayer, signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
 from relayer.tenants.access import Access
@@ -52,6 +52,102 @@ class SettingsBody(bodies.Change):
     consolidate_every_h: Hours | msgspec.UnsetType = msgspec.UNSET
 
 
+class NewAccountAnswer(TypedDict):
+    """An account that was founded, with the receipts for its first grants."""
+
+    account_id: str
+    public_key: shapes.Hex
+    custody: Literal["managed", "sealed"]
+    relayer_key: shapes.Hex
+    label: str
+    receipts: list[shapes.Base64]
+
+
+class AccountAnswer(TypedDict):
+    """One's own account."""
+
+    account_id: str
+    label: str
+    custody: Literal["managed", "sealed"]
+    grant_serial: int
+    created_at: shapes.Time
+    relayer_key: shapes.Hex
+
+
+class SettingsAnswer(TypedDict):
+    """All settings of the account, chosen or not."""
+
+    settings: AccountSettings
+
+
+class FactCounts(TypedDict, total=False):
+    """How many turns gave facts; for keys of the whole account."""
+
+    with_facts: int
+    without_facts: int
+
+
+class ExtractionAnswer(FactCounts):
+    """Who finds facts, and the turns that wait for them."""
+
+    extractor: str
+    waiting: int
+    failed: int
+    failure: str | None
+
+
+class WindowsLeft(TypedDict, total=False):
+    """The weight that each window of requests has left; without limits there are no windows."""
+
+    minute_left: int
+    hour_left: int
+    key_minute_left: int
+
+
+class RequestsAnswer(WindowsLeft):
+    """The weight of requests that may be made in a minute and an hour."""
+
+    limited: bool
+    per_minute: int
+    per_hour: int
+    per_key_per_minute: int
+
+
+class StoredAnswer(shapes.CountsAnswer):
+    """What is stored, in memories and bytes."""
+
+    storage_bytes: int
+    index_bytes: int
+
+
+class RoomAnswer(StoredAnswer):
+    """What is stored, and the account's bounds for keys of the whole account."""
+
+    storage_bytes_max: NotRequired[int]
+    grant_count: NotRequired[int]
+    grants_max: NotRequired[int]
+
+
+class UsageAnswer(RoomAnswer):
+    """What the account uses of what it may use."""
+
+    extraction: ExtractionAnswer
+    requests: RequestsAnswer
+
+
+class CloseAnswer(TypedDict):
+    """An account that was closed; nothing of it is left to be asked for."""
+
+    account_id: str
+    closed: Literal[True]
+    matched: int
+    erased: int
+    more: bool
+    pending: bool
+    ids: list[shapes.Id]
+    receipts: list[shapes.Base64]
+
+
 @post("/accounts", opt={FOUNDING: True, WEIGHT: 10})
 async def create_account(
     request: Request[Any, Any, Any],
@@ -60,7 +156,7 @@ async def create_account(
     granting: NamedDependency[Granting],
     registration: NamedDependency[Registration],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> NewAccountAnswer:
     """Found an account with its first grants."""
     check_relayer(data.relayer, identity)
     registration.check(request, data.token)
@@ -83,7 +179,7 @@ async def get_account(
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> AccountAnswer:
     """One's own account."""
     check_account(account_id, access)
     row = await account_rows.find_account(database, access.account)
@@ -100,7 +196,7 @@ async def get_account(
 
 
 @get("/settings")
-async def get_settings(access: NamedDependency[Access]) -> Answer:
+async def get_settings(access: NamedDependency[Access]) -> SettingsAnswer:
     """What the account has chosen."""
     return {"settings": msgspec.to_builtins(access.settings)}
 
@@ -111,7 +207,7 @@ async def change_settings(
     access: NamedDependency[Access],
     accounts: NamedDependency[Accounts],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> SettingsAnswer:
     """Choose anew; what is not named stays."""
     check_relayer(data.relayer, identity)
     settings = settings_of(data, access.settings)
@@ -128,23 +224,27 @@ def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
 
 
 @get("/usage")
-async def usage(
+async def get_usage(
     request: Request[Any, Any, Any],
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     settings: NamedDependency[Settings],
     analysis: NamedDependency[Analysis],
     turns: NamedDependency[Turns],
-) -> Answer:
+) -> UsageAnswer:
     """What the account uses of what it may use; of its namespaces, for a key that has no more."""
     whole = access.namespaces is None
-    used = await (_used(access, database, settings) if whole else _used_there(access, database))
+    used, facts = await (
+        _used(access, database, settings) if whole else _used_there(access, database)
+    )
     failures = await turns.failures(access)
+    rooms = request.scope["state"][STATE]
+    left = {f"{room.name}_left": max(0, room.left) for room in rooms}
     return {
         **used,
         "extraction": {
             "extractor": analysis.extractor,
-            **used.get("extraction", {}),
+            **facts,
             "waiting": failures.waiting,
             "failed": failures.failed,
             "failure": failures.cause,
@@ -154,41 +254,44 @@ async def usage(
             "per_minute": settings.requests_per_minute,
             "per_hour": settings.requests_per_hour,
             "per_key_per_minute": settings.key_requests_per_minute,
-            **{f"{room.name}_left": max(0, room.left) for room in request.scope["state"][STATE]},
+            **cast("WindowsLeft", left),
         },
     }
 
 
-async def _used(access: Access, database: Database, settings: Settings) -> Answer:
+async def _used(
+    access: Access, database: Database, settings: Settings
+) -> tuple[RoomAnswer, FactCounts]:
     row = await account_rows.find_account(database, access.account)
     if row is None:
         raise NotFound("No such account.")
     aside = await listing.set_aside(database, access.account, None)
-    return {
+    used: RoomAnswer = {
         **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": row["storage_bytes"],
         "index_bytes": row["index_bytes"],
         "storage_bytes_max": settings.storage_bytes_max,
         "grant_count": access.serial,
         "grants_max": settings.account_grants_max,
-        "extraction": {
-            "with_facts": row["turns_with_facts"],
-            "without_facts": row["turns_without_facts"],
-        },
+    }
+    return used, {
+        "with_facts": row["turns_with_facts"],
+        "without_facts": row["turns_without_facts"],
     }
 
 
-async def _used_there(access: Access, database: Database) -> Answer:
+async def _used_there(access: Access, database: Database) -> tuple[RoomAnswer, FactCounts]:
     """Without what is of the account alone: its bounds and counts tell what is elsewhere."""
     found = await namespace_rows.summaries(database, access.account, access.namespaces)
     numbers = [row["namespace_id"] for row in found]
     aside = await listing.set_aside(database, access.account, numbers)
     memories = sum(row["memory_count"] for row in found)
-    return {
+    used: StoredAnswer = {
         **shapes.counts(memories, sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": sum(row["storage_bytes"] for row in found),
         "index_bytes": sum(row["index_bytes"] for row in found),
     }
+    return cast("RoomAnswer", used), {}
 
 
 @delete("/accounts/{account_id:str}", status_code=200, opt={WEIGHT: 10})
@@ -199,7 +302,7 @@ async def close_account(
     access: NamedDependency[Access],
     closing: NamedDependency[Closing],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> CloseAnswer:
     """Erase one's account, for good."""
     check_relayer(relayer, identity)
     check_account(account_id, access)
@@ -218,4 +321,11 @@ async def close_account(
     }
 
 
-HANDLERS: Final = (create_account, get_account, get_settings, change_settings, usage, close_account)
+HANDLERS: Final = (
+    create_account,
+    get_account,
+    get_settings,
+    change_settings,
+    get_usage,
+    close_account,
+)

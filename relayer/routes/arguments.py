@@ -26,7 +26,6 @@ from relayer.sealed.primitives import CryptoError, from_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 
-Answer = dict[str, Any]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=Limits.page_limit_max)]
 
 

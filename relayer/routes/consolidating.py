@@ -5,10 +5,11 @@ Not here: what a run would do (`memories/consolidation_plan.py`), does
 """
 
 import uuid
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody
 
 from relayer import cursors
@@ -20,7 +21,7 @@ from relayer.memories.consolidation_plan import Plan, Planner
 from relayer.memories.opening import Caller
 from relayer.memories.runs import Runs
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, PageLimit, check_relayer, maybe_id, parse_id
+from relayer.routes.arguments import PageLimit, check_relayer, maybe_id, parse_id
 from relayer.sealed.keys import Identity
 from relayer.tenants.access import Access
 
@@ -36,14 +37,84 @@ class UndoBody(bodies.Change):
     """POST /v1/consolidations/{id}/undo."""
 
 
-@post("/consolidate", opt={WEIGHT: 10})
+class PlannedAction(TypedDict):
+    """One thing that a run would do; a memory that it would make has no id yet."""
+
+    action: str
+    memory_id: shapes.Id | None
+    other_ids: list[shapes.Id]
+
+
+class PlanAnswer(TypedDict):
+    """What a run would do, as far as it was looked at."""
+
+    namespace: str
+    actions: list[PlannedAction]
+    more: bool
+
+
+class RunAnswer(TypedDict):
+    """One consolidation run."""
+
+    id: shapes.Id
+    namespace: str
+    state: str
+    actor: shapes.Hex
+    started_at: shapes.Time
+    finished_at: shapes.Time | None
+    merged: int
+    stale: int
+    summaries: int
+    procedures: int
+
+
+class ActionAnswer(TypedDict):
+    """One thing that a run did."""
+
+    action: str
+    memory_id: shapes.Id
+    other_ids: list[shapes.Id]
+    created_at: shapes.Time
+    undone: bool
+
+
+class RunsAnswer(TypedDict):
+    """A page of runs, newest first."""
+
+    consolidations: list[RunAnswer]
+    next_cursor: str | None
+
+
+class RunActionsAnswer(RunAnswer):
+    """One run, with a page of what it did, in order."""
+
+    actions: list[ActionAnswer]
+    next_cursor: str | None
+
+
+class UndoAnswer(RunAnswer):
+    """A run, and how much of it was taken back."""
+
+    undone: int
+    skipped: int
+    more: bool
+    receipts: list[shapes.Base64]
+
+
+_ANSWERS: Final = {
+    200: ResponseSpec(PlanAnswer, generate_examples=False, description="with dry_run"),
+    202: ResponseSpec(RunAnswer, generate_examples=False, description="the run has begun"),
+}
+
+
+@post("/consolidate", status_code=202, responses=_ANSWERS, opt={WEIGHT: 10})
 async def consolidate(
     data: JSONBody[ConsolidateBody],
     caller: NamedDependency[Caller],
     runs: NamedDependency[Runs],
     planner: NamedDependency[Planner],
     identity: NamedDependency[Identity],
-) -> Response[dict[str, Any]]:
+) -> Response[PlanAnswer] | Response[RunAnswer]:
     """Begin a run, or say what one would do."""
     check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
@@ -53,7 +124,7 @@ async def consolidate(
     return Response(_run(await runs.start(caller, namespace)), status_code=202)
 
 
-def _plan(namespace: str, found: Plan) -> dict[str, Any]:
+def _plan(namespace: str, found: Plan) -> PlanAnswer:
     """What a run would do; what it would make has no id yet."""
     return {
         "namespace": namespace,
@@ -76,7 +147,7 @@ async def list_consolidations(
     namespace: FromQuery[str | None] = None,
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
-) -> Answer:
+) -> RunsAnswer:
     """A page of runs, newest first."""
     page = await runs.newest(
         access,
@@ -97,7 +168,7 @@ async def get_consolidation(
     runs: NamedDependency[Runs],
     limit: PageLimit = 100,
     cursor: FromQuery[str | None] = None,
-) -> Answer:
+) -> RunActionsAnswer:
     """One run, with a page of what it did, in order."""
     run = await runs.get(access, parse_id(run_id))
     page = await runs.actions(
@@ -106,7 +177,8 @@ async def get_consolidation(
         after=_position(cursor),
         limit=limit,
     )
-    return _run(run) | {
+    return {
+        **_run(run),
         "actions": [_action(row) for row in page],
         "next_cursor": str(page[-1]["action_id"]) if len(page) == limit else None,
     }
@@ -119,11 +191,12 @@ async def undo_consolidation(
     access: NamedDependency[Access],
     runs: NamedDependency[Runs],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> UndoAnswer:
     """Take back what a run did."""
     check_relayer(data.relayer, identity)
     done = await runs.undo(access, parse_id(run_id))
-    return _run(done.run) | {
+    return {
+        **_run(done.run),
         "undone": done.undone,
         "skipped": done.skipped,
         "more": done.more,
@@ -131,7 +204,7 @@ async def undo_consolidation(
     }
 
 
-def _run(row: Row) -> dict[str, Any]:
+def _run(row: Row) -> RunAnswer:
     """One consolidation run."""
     return {
         "id": str(row["run_id"]),
@@ -140,11 +213,14 @@ def _run(row: Row) -> dict[str, Any]:
         "actor": row["actor"].hex(),
         "started_at": rfc3339(row["started_at"]),
         "finished_at": rfc3339(row["finished_at"]),
-        **{name: row[name] for name in ("merged", "stale", "summaries", "procedures")},
+        "merged": row["merged"],
+        "stale": row["stale"],
+        "summaries": row["summaries"],
+        "procedures": row["procedures"],
     }
 
 
-def _action(row: Row) -> dict[str, Any]:
+def _action(row: Row) -> ActionAnswer:
     """One thing that a run did."""
     return {
         "action": row["action"],

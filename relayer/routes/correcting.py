@@ -6,7 +6,7 @@ Not here: what these do (`memories/revising.py`, `history.py`, `states.py` and `
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypedDict
 
 import msgspec
 from litestar import get, patch, post
@@ -27,7 +27,7 @@ from relayer.memories.revising import Edit, Edited, Reviser
 from relayer.memories.states import StateChanger
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -67,6 +67,61 @@ class StateBody(bodies.Change):
     superseded_by: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class EditAnswer(TypedDict):
+    """The revision that a memory has now; `unchanged` where nothing had to be changed."""
+
+    id: shapes.Id
+    revision: int
+    status: str
+    unchanged: bool
+    redacted: dict[str, int]
+    receipt: shapes.Base64 | None
+
+
+class LinkAnswer(TypedDict):
+    """One link from a memory to another, or to a turn."""
+
+    relation: str
+    memory_id: shapes.Id
+    other_id: shapes.Id
+
+
+class HistoryAnswer(TypedDict):
+    """A page of a memory's revisions, newest first, and its links."""
+
+    id: shapes.Id
+    revisions: list[shapes.MemoryAnswer]
+    links: list[LinkAnswer]
+    next_cursor: str | None
+
+
+class StateAnswer(TypedDict):
+    """What holds of a memory now; without a receipt, it held already."""
+
+    id: shapes.Id
+    state: str
+    pinned: bool
+    review: str | None
+    stale: bool
+    superseded_at: shapes.Time | None
+    superseded_by: shapes.Id | None
+    receipt: shapes.Base64 | None
+
+
+class ReviewedMemory(shapes.MemoryAnswer):
+    """A memory that somebody should look at: why, and those that it speaks against."""
+
+    reason: str
+    others: list[shapes.MemoryAnswer]
+
+
+class ReviewAnswer(TypedDict):
+    """A page of memories that somebody should look at, newest first."""
+
+    memories: list[ReviewedMemory]
+    next_cursor: str | None
+
+
 @patch("/memories/{memory_id:str}", opt={WEIGHT: 5, TEXT: True})
 async def edit_memory(
     memory_id: FromPath[str],
@@ -75,7 +130,7 @@ async def edit_memory(
     memory: NamedDependency[MemoryService],
     reviser: NamedDependency[Reviser],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> EditAnswer:
     """Give a memory a new revision; the one before stays in its history."""
     check_relayer(data.relayer, identity)
     edit = edit_of(data, memory.now())
@@ -106,7 +161,7 @@ def edit_of(body: EditBody, now: datetime) -> Edit:
     return Edit(changes=changes, revision=body.revision, idempotency_key=body.idempotency_key)
 
 
-def _edited(done: Edited) -> dict[str, Any]:
+def _edited(done: Edited) -> EditAnswer:
     """What became of an edit."""
     return {
         "id": str(done.id),
@@ -119,13 +174,13 @@ def _edited(done: Edited) -> dict[str, Any]:
 
 
 @get("/memories/{memory_id:str}/history")
-async def memory_history(
+async def get_memory_history(
     memory_id: FromPath[str],
     caller: NamedDependency[Caller],
     histories: NamedDependency[Histories],
     accounts: NamedDependency[Accounts],
     cursor: FromQuery[str | None] = None,
-) -> Answer:
+) -> HistoryAnswer:
     """A memory's revisions, newest first, and what it is linked to."""
     before = min(parse_sequence(cursor), EVERY_REVISION)
     found = await histories.history(caller, parse_id(memory_id), before=before)
@@ -133,7 +188,7 @@ async def memory_history(
     return _history(found, labels)
 
 
-def _history(found: History, labels: Mapping[str, str]) -> dict[str, Any]:
+def _history(found: History, labels: Mapping[str, str]) -> HistoryAnswer:
     """A page of a memory's revisions, and its links."""
     return {
         "id": str(found.id),
@@ -151,13 +206,13 @@ def _history(found: History, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 @post("/memories/{memory_id:str}/state", status_code=200, opt={WEIGHT: 3})
-async def set_state(
+async def set_memory_state(
     memory_id: FromPath[str],
     data: JSONBody[StateBody],
     access: NamedDependency[Access],
     state_changer: NamedDependency[StateChanger],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> StateAnswer:
     """Pin a memory, approve or reject it, call it stale, supersede it or bring it back."""
     check_relayer(data.relayer, identity)
     wanted = parse_id(memory_id)
@@ -187,7 +242,7 @@ def change_of(body: StateBody) -> StateChange:
     return change
 
 
-def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> dict[str, Any]:
+def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> StateAnswer:
     """What holds of a memory now."""
     return {
         "id": str(memory_id),
@@ -210,7 +265,7 @@ async def list_review(
     namespaces: FromQuery[list[str] | None] = None,
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
-) -> Answer:
+) -> ReviewAnswer:
     """A page of memories that somebody should look at, newest first."""
     page = await reviewer.waiting(
         caller,
@@ -226,13 +281,13 @@ async def list_review(
     }
 
 
-def _doubtful(found: Doubtful, labels: Mapping[str, str]) -> dict[str, Any]:
+def _doubtful(found: Doubtful, labels: Mapping[str, str]) -> ReviewedMemory:
     """A memory that waits to be looked at."""
-    shape = shapes.labelled(found.memory, labels)
-    return shape | {
+    return {
+        **shapes.labelled(found.memory, labels),
         "reason": found.reason,
         "others": [shapes.labelled(m, labels) for m in found.others],
     }
 
 
-HANDLERS: Final = (edit_memory, memory_history, set_state, list_review)
+HANDLERS: Final = (edit_memory, get_memory_history, set_memory_state, list_review)

@@ -6,10 +6,11 @@ Not here: what is told (`events.py` of the package above), delivery (`delivery.p
 import asyncio
 import re
 import uuid
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from litestar import Request, delete, get, post, put
 from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import Stream
 from msgspec import Meta
@@ -24,7 +25,8 @@ from relayer.events.webhooks import Wanted, Webhook, Webhooks
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.http.surroundings import DEADLINE
-from relayer.routes.arguments import Answer, check_relayer
+from relayer.routes import shapes
+from relayer.routes.arguments import check_relayer
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -50,6 +52,45 @@ class TrialBody(bodies.Change):
     """POST /v1/webhooks/{id}/test."""
 
 
+class WebhookAnswer(TypedDict):
+    """One webhook, and how telling it goes; `secret` only where it was made."""
+
+    id: shapes.Id
+    host: str
+    events: list[str]
+    namespaces: list[str] | None
+    active: bool
+    created_at: shapes.Time
+    delivered_seq: int
+    delivered_at: shapes.Time | None
+    attempts: int
+    failing_since: shapes.Time | None
+    problem: str | None
+    secret: NotRequired[str]
+
+
+class WebhooksAnswer(TypedDict):
+    """The account's webhooks, oldest first."""
+
+    webhooks: list[WebhookAnswer]
+
+
+class WebhookRemovedAnswer(TypedDict):
+    """Whether there was a webhook to remove."""
+
+    id: shapes.Id
+    removed: bool
+
+
+class TrialAnswer(TypedDict):
+    """Whether a webhook took a test; `status` is what its server answered."""
+
+    id: shapes.Id
+    delivered: bool
+    problem: str | None
+    status: NotRequired[int]
+
+
 def _webhook_id(text: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
@@ -71,9 +112,9 @@ def _wanted(body: WebhookBody) -> Wanted:
     )
 
 
-def _shape(webhook: Webhook) -> Answer:
+def _shape(webhook: Webhook) -> WebhookAnswer:
     row = webhook.row
-    shape = {
+    shape: WebhookAnswer = {
         "id": str(webhook.id),
         "host": webhook.host,
         "events": row["events"],
@@ -86,7 +127,9 @@ def _shape(webhook: Webhook) -> Answer:
         "failing_since": rfc3339(row["failing_since"]),
         "problem": row["problem"],
     }
-    return shape if webhook.secret is None else shape | {"secret": webhook.secret}
+    if webhook.secret is not None:
+        shape["secret"] = webhook.secret
+    return shape
 
 
 @put("/webhooks/{webhook_id:str}", opt={WEIGHT: 3})
@@ -96,7 +139,7 @@ async def put_webhook(
     access: NamedDependency[Access],
     webhooks: NamedDependency[Webhooks],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> WebhookAnswer:
     """Make a webhook under an id of the caller's choice, or change it."""
     check_relayer(data.relayer, identity)
     return _shape(await webhooks.put(access, _webhook_id(webhook_id), _wanted(data)))
@@ -105,7 +148,7 @@ async def put_webhook(
 @get("/webhooks")
 async def list_webhooks(
     access: NamedDependency[Access], webhooks: NamedDependency[Webhooks]
-) -> Answer:
+) -> WebhooksAnswer:
     """The account's webhooks, and how telling them goes."""
     return {"webhooks": [_shape(webhook) for webhook in await webhooks.all(access)]}
 
@@ -117,7 +160,7 @@ async def remove_webhook(
     access: NamedDependency[Access],
     webhooks: NamedDependency[Webhooks],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> WebhookRemovedAnswer:
     """Remove a webhook; one that is not there is removed already."""
     check_relayer(relayer, identity)
     named = _webhook_id(webhook_id)
@@ -132,7 +175,7 @@ async def try_webhook(
     webhooks: NamedDependency[Webhooks],
     delivery: NamedDependency[Delivery],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> TrialAnswer:
     """Tell a webhook that this is a test, now."""
     check_relayer(data.relayer, identity)
     named = _webhook_id(webhook_id)
@@ -144,7 +187,23 @@ async def try_webhook(
     return {"id": str(named), "delivered": True, "problem": None, "status": status}
 
 
-@get("/events", opt={WEIGHT: 3})
+class StreamedEvent(TypedDict):
+    """One event of the stream; `data` is what a webhook would be sent."""
+
+    event: str
+    id: NotRequired[str]
+    data: Annotated[str, Meta(extra_json_schema={"contentMediaType": "application/json"})]
+
+
+_STREAM: Final = ResponseSpec(
+    StreamedEvent,
+    generate_examples=False,
+    description="a stream of such events",
+    media_type="text/event-stream",
+)
+
+
+@get("/events", opt={WEIGHT: 3}, responses={200: _STREAM})
 async def follow_events(
     request: Request[Any, Any, Any],
     access: NamedDependency[Access],

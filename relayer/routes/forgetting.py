@@ -5,7 +5,7 @@ Not here: what is erased (`memories/forgetting.py`), closing an account
 """
 
 import uuid
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 from litestar import Request, delete, post
 from litestar.di import NamedDependency
@@ -19,7 +19,7 @@ from relayer.memories.forgetting import Filter, Forgetting, Forgotten, State
 from relayer.memories.opening import Caller
 from relayer.record import Kind
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_relayer, maybe_id, namespace_in_path, parse_id
+from relayer.routes.arguments import check_relayer, maybe_id, namespace_in_path, parse_id
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -45,6 +45,36 @@ class ForgetBody(bodies.Change):
     dry_run: bool = False
 
 
+class ForgetMemoryAnswer(TypedDict):
+    """A memory that was erased, now or already; `receipt` names it, the others what went along."""
+
+    id: shapes.Id
+    erased: Literal[True]
+    already: bool
+    pending: bool
+    receipt: shapes.Base64 | None
+    receipts: list[shapes.Base64]
+
+
+class IdStatus(TypedDict):
+    """What became of one id of a request."""
+
+    id: str
+    status: str
+
+
+class ForgetSeveralAnswer(shapes.ForgetAnswer):
+    """How much was erased, or would be; `results` where ids were named."""
+
+    results: NotRequired[list[IdStatus]]
+
+
+class ForgetNamespaceAnswer(shapes.ForgetAnswer):
+    """How much of a namespace was erased."""
+
+    namespace: str
+
+
 @delete("/memories/{memory_id:str}", status_code=200, opt={WEIGHT: 3})
 async def forget_memory(
     memory_id: FromPath[str],
@@ -52,7 +82,7 @@ async def forget_memory(
     access: NamedDependency[Access],
     forgetting: NamedDependency[Forgetting],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> ForgetMemoryAnswer:
     """Erase one memory, with a receipt; one that was erased before has had its receipt."""
     check_relayer(relayer, identity)
     wanted = parse_id(memory_id)
@@ -79,19 +109,19 @@ async def forget(
     caller: NamedDependency[Caller],
     forgetting: NamedDependency[Forgetting],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> ForgetSeveralAnswer:
     """Erase several memories: these, or what fits in a namespace."""
     check_relayer(data.relayer, identity)
     if (chosen := filter_of(data)) is not None:
         done = await forgetting.forget_matching(caller, chosen, dry_run=data.dry_run)
-        return _forgotten(done)
+        return cast("ForgetSeveralAnswer", _forgotten(done))
     ids = data.ids or []
     parsed = [maybe_id(text) or NIL for text in ids]
     done = await forgetting.forget_ids(caller.access, parsed, dry_run=data.dry_run)
-    return _forgotten(done) | {
-        "results": [
-            {"id": text, "status": fate} for text, fate in zip(ids, done.fates or (), strict=True)
-        ]
+    fates = zip(ids, done.fates or (), strict=True)
+    return {
+        **_forgotten(done),
+        "results": [{"id": text, "status": fate} for text, fate in fates],
     }
 
 
@@ -125,7 +155,7 @@ def filter_of(body: ForgetBody) -> Filter | None:
     )
 
 
-def _forgotten(done: Forgotten) -> dict[str, Any]:
+def _forgotten(done: Forgotten) -> shapes.ForgetAnswer:
     """What was erased, or would be; the first hundred by id."""
     return {
         "matched": done.matched,
@@ -144,12 +174,12 @@ async def forget_namespace(
     access: NamedDependency[Access],
     forgetting: NamedDependency[Forgetting],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> ForgetNamespaceAnswer:
     """Erase everything in a namespace, and the namespace."""
     check_relayer(relayer, identity)
     namespace = namespace_in_path(request)
     done = await forgetting.forget_namespace(access, namespace)
-    return {"namespace": namespace} | _forgotten(done)
+    return {"namespace": namespace, **_forgotten(done)}
 
 
 HANDLERS: Final = (forget_memory, forget, forget_namespace)

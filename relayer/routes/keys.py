@@ -4,7 +4,7 @@ Not here: what these do (`tenants/granting.py`, `tenants/rotation.py`).
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -16,14 +16,14 @@ from relayer.http import bodies
 from relayer.http.checks import REVOKING, WEIGHT
 from relayer.memories.opening import Caller
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_relayer, signed_object
+from relayer.routes.arguments import check_relayer, signed_object
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Accounts, KeyEntry
 from relayer.tenants.granting import Granting
-from relayer.tenants.rotation import Choice, NamespaceProgress, Progress, Rotations
+from relayer.tenants.rotation import Choice, NamespaceProgress, Problem, Progress, Rotations
 
 
 class GrantBody(bodies.Change):
@@ -55,8 +55,91 @@ class RotationBody(bodies.Change):
     ) = "revoked"
 
 
+class KeysAnswer(TypedDict):
+    """The account's keys; nobody signed this list."""
+
+    keys: list[KeyEntry]
+
+
+class GrantObject(TypedDict):
+    """One signed grant or revocation."""
+
+    kind: Literal["grant", "revoke"]
+    serial: int
+    label: str
+    object: shapes.Base64
+
+
+class GrantsAnswer(TypedDict):
+    """Signed grants and revocations, and the succession that custodians' keys rest on."""
+
+    grants: list[GrantObject]
+    grant_serial: int
+    succession: list[shapes.Base64]
+
+
+class GrantAnswer(TypedDict):
+    """A grant that counts now."""
+
+    grant: shapes.Id
+    serial: int
+    receipt: shapes.Base64
+
+
+class RevocationAnswer(TypedDict):
+    """A revocation that counts now."""
+
+    recipient: shapes.Hex
+    serial: int
+    receipt: shapes.Base64
+
+
+class RotationAnswer(TypedDict):
+    """The epoch that has begun."""
+
+    epoch: int
+    serial: int
+    receipts: list[shapes.Base64]
+
+
+class ResealCounts(TypedDict):
+    """How many memories, earlier revisions and turns are under the newest epoch."""
+
+    total: int
+    done: int
+    remaining: int
+    waiting_for_keys: int
+
+
+class NamespaceReseal(ResealCounts):
+    """How far one namespace is."""
+
+    name: str
+
+
+class BlockedItem(TypedDict):
+    """A memory or turn that cannot be sealed anew for now."""
+
+    id: shapes.Id
+    namespace: str
+    problem: Problem
+
+
+class ProgressAnswer(ResealCounts):
+    """How far the account has followed to its newest epoch."""
+
+    epoch: int
+    started_at: shapes.Time
+    older: int
+    unrestored: bool
+    blocked: list[BlockedItem]
+    namespaces: list[NamespaceReseal]
+
+
 @get("/keys", opt={REVOKING: True})
-async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[Accounts]) -> Answer:
+async def list_keys(
+    access: NamedDependency[Access], accounts: NamedDependency[Accounts]
+) -> KeysAnswer:
     """The account's keys as their grants say."""
     return {"keys": await accounts.listed_keys(access)}
 
@@ -64,7 +147,7 @@ async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[A
 @get("/grants", opt={REVOKING: True})
 async def list_grants(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
-) -> Answer:
+) -> GrantsAnswer:
     """Signed grants and revocations the key may see."""
     listed = await accounts.listed_grants(access)
     return {
@@ -74,10 +157,14 @@ async def list_grants(
     }
 
 
-def _grant(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _grant(entry: Mapping[str, Any]) -> GrantObject:
     """One signed grant or revocation."""
-    shape = {name: entry[name] for name in ("kind", "serial", "label")}
-    return shape | {"object": to_base64(entry["object"])}
+    return {
+        "kind": entry["kind"],
+        "serial": entry["serial"],
+        "label": entry["label"],
+        "object": to_base64(entry["object"]),
+    }
 
 
 @post("/grants", opt={WEIGHT: 3})
@@ -86,7 +173,7 @@ async def add_grant(
     access: NamedDependency[Access],
     granting: NamedDependency[Granting],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> GrantAnswer:
     """Give a key that agreed to join something to read or write."""
     check_relayer(data.relayer, identity)
     access.require_owner()
@@ -106,7 +193,7 @@ async def add_revocation(
     access: NamedDependency[Access],
     granting: NamedDependency[Granting],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> RevocationAnswer:
     """Take everything from a key that it was given so far."""
     check_relayer(data.relayer, identity)
     access.require_owner()
@@ -123,12 +210,12 @@ async def add_revocation(
 
 
 @post("/rotations", opt={WEIGHT: 10, REVOKING: True})
-async def rotate(
+async def rotate_keys(
     data: JSONBody[RotationBody],
     access: NamedDependency[Access],
     rotations: NamedDependency[Rotations],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> RotationAnswer:
     """Begin the next epoch, without the keys that are revoked with it."""
     check_relayer(data.relayer, identity)
     rotated = await rotations.rotate(
@@ -156,21 +243,23 @@ def reseal_of(body: RotationBody) -> Choice | list[Namespace]:
 
 
 @get("/rotations", opt={REVOKING: True})
-async def rotation_progress(
+async def get_rotation(
     caller: NamedDependency[Caller], rotations: NamedDependency[Rotations]
-) -> Answer:
+) -> ProgressAnswer:
     """How far memories are under the newest epoch; keys that come along are lent for that."""
     return _rotation(await rotations.progress(caller.access))
 
 
-def _rotation(progress: Progress) -> dict[str, Any]:
+def _rotation(progress: Progress) -> ProgressAnswer:
     """How far an account has followed to its newest epoch."""
     entries = [_namespace_rotation(entry) for entry in progress.namespaces]
-    names = ("total", "done", "remaining", "waiting_for_keys")
     return {
         "epoch": progress.epoch,
         "started_at": rfc3339_ms(progress.started_ms),
-        **{name: sum(entry[name] for entry in entries) for name in names},
+        "total": sum(entry["total"] for entry in entries),
+        "done": sum(entry["done"] for entry in entries),
+        "remaining": sum(entry["remaining"] for entry in entries),
+        "waiting_for_keys": sum(entry["waiting_for_keys"] for entry in entries),
         "older": progress.older,
         "unrestored": progress.unrestored,
         "blocked": [
@@ -181,7 +270,7 @@ def _rotation(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _namespace_rotation(entry: NamespaceProgress) -> dict[str, Any]:
+def _namespace_rotation(entry: NamespaceProgress) -> NamespaceReseal:
     return {
         "name": entry.name,
         "total": entry.total,
@@ -191,4 +280,11 @@ def _namespace_rotation(entry: NamespaceProgress) -> dict[str, Any]:
     }
 
 
-HANDLERS: Final = (list_keys, list_grants, add_grant, add_revocation, rotate, rotation_progress)
+HANDLERS: Final = (
+    list_keys,
+    list_grants,
+    add_grant,
+    add_revocation,
+    rotate_keys,
+    get_rotation,
+)

@@ -6,7 +6,7 @@ changing (`correcting.py`), erasing (`forgetting.py`).
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -17,6 +17,7 @@ from relayer.database.pool import Row
 from relayer.errors import BadRequest, RelayerError, TooLarge
 from relayer.http import bodies
 from relayer.http.checks import TEXT, WEIGHT
+from relayer.http.openapi import one_of
 from relayer.memories.analysis import Analysis
 from relayer.memories.conversations import Conversation
 from relayer.memories.forgetting import State as Standing
@@ -27,7 +28,6 @@ from relayer.memories.recognition import Stored
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import (
-    Answer,
     PageLimit,
     check_relayer,
     maybe_id,
@@ -86,19 +86,76 @@ class StatusBody(bodies.Strict):
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
+class StoredItem(TypedDict):
+    """What became of one text that was stored."""
+
+    id: shapes.Id
+    status: str
+    namespace: str
+    duplicate: bool
+    redacted: dict[str, int]
+
+
+class RejectedItem(TypedDict):
+    """Why one of several texts was not stored."""
+
+    id: None
+    status: Literal["rejected"]
+    code: str
+    message: str
+
+
+class RememberAnswer(StoredItem):
+    """What became of a text; without a receipt, it was stored already."""
+
+    receipt: shapes.Base64 | None
+    other_receipts: list[shapes.Base64]
+
+
+class BulkAnswer(TypedDict):
+    """What became of each text, in order."""
+
+    results: list[Annotated[Any, one_of(StoredItem, RejectedItem)]]
+    total: int
+    receipts: list[shapes.Base64]
+    other_receipts: list[shapes.Base64]
+
+
+class MemoriesAnswer(TypedDict):
+    """A page of memories, newest first."""
+
+    memories: list[shapes.MemoryAnswer]
+    next_cursor: str | None
+
+
+class MemoryStatus(TypedDict):
+    """How far one id is; `extractor` found the facts of a turn."""
+
+    id: str
+    status: str
+    extractor: NotRequired[str]
+
+
+class StatusAnswer(TypedDict):
+    """How far each id is, in order."""
+
+    results: list[MemoryStatus]
+
+
 @post("/remember", status_code=202, opt={WEIGHT: 5, TEXT: True})
 async def remember(
     data: JSONBody[RememberBody],
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> RememberAnswer:
     """Remember one text: durable and found by keyword when this answers."""
     check_relayer(data.relayer, identity)
     draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=memory.now())
     stored = await memory.remember(caller, [draft], route="remember")
     receipt = shapes.receipts(stored.receipts)
-    return _stored(stored.items[0]) | {
+    return {
+        **_stored(stored.items[0]),
         "receipt": receipt[0] if receipt else None,
         "other_receipts": shapes.receipts(stored.others),
     }
@@ -110,7 +167,7 @@ async def remember_bulk(
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> BulkAnswer:
     """Remember up to 20 texts in one transaction, but those that are refused."""
     check_relayer(data.relayer, identity)
     items = drafts_of(data.items, memory.now())
@@ -169,7 +226,7 @@ def _draft_or_refusal(item: MemoryFields, now: datetime) -> Draft | RelayerError
         return error
 
 
-def _stored(item: Stored) -> dict[str, Any]:
+def _stored(item: Stored) -> StoredItem:
     """What became of one thing to remember."""
     return {
         "id": str(item.id),
@@ -180,7 +237,7 @@ def _stored(item: Stored) -> dict[str, Any]:
     }
 
 
-def _refused(error: RelayerError) -> dict[str, Any]:
+def _refused(error: RelayerError) -> RejectedItem:
     """Why one of several things to remember was not taken."""
     return {"id": None, "status": "rejected", "code": error.code, "message": error.message}
 
@@ -191,7 +248,7 @@ async def analyze(
     caller: NamedDependency[Caller],
     analysis: NamedDependency[Analysis],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> shapes.AnalyzeAnswer:
     """Remember what is worth keeping of a conversation."""
     check_relayer(data.relayer, identity)
     return shapes.analyzed(await analysis.analyze(caller, conversation_of(data)))
@@ -230,7 +287,7 @@ async def list_memories(
     before: FromQuery[str | None] = None,
     standing: Annotated[Standing, QueryParameter(name="state")] = "active",
     pinned: FromQuery[bool | None] = None,
-) -> Answer:
+) -> MemoriesAnswer:
     """A page of memories, newest first."""
     page = await memory.newest(
         caller,
@@ -261,7 +318,7 @@ async def get_memory(
     histories: NamedDependency[Histories],
     accounts: NamedDependency[Accounts],
     revision: Annotated[int | None, QueryParameter(ge=1, le=Limits.revisions_max)] = None,
-) -> Answer:
+) -> shapes.MemoryAnswer:
     """One memory, or an earlier revision of it."""
     wanted = parse_id(memory_id)
     if revision is None:
@@ -272,27 +329,29 @@ async def get_memory(
 
 
 @post("/memories/status", status_code=200)
-async def memory_status(
+async def get_memory_status(
     data: JSONBody[StatusBody],
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> StatusAnswer:
     """How far memories are: stored and found by keyword, or by vector too."""
     return {"results": await states(access, memory, data.ids)}
 
 
-async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[Answer]:
+async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[MemoryStatus]:
     """One state per id, in order; foreign, absent and malformed ids are all `not_found`."""
     parsed = {text: maybe_id(text) for text in ids}
     found = await memory.states(access, [i for i in parsed.values() if i is not None])
     return [_state(text, None if (i := parsed[text]) is None else found.get(i)) for text in ids]
 
 
-def _state(text: str, row: Row | None) -> Answer:
+def _state(text: str, row: Row | None) -> MemoryStatus:
     if row is None:
         return {"id": text, "status": "not_found"}
-    by = {} if row["extractor"] is None else {"extractor": row["extractor"]}
-    return {"id": text, "status": row["state"], **by}
+    status: MemoryStatus = {"id": text, "status": row["state"]}
+    if row["extractor"] is not None:
+        status["extractor"] = row["extractor"]
+    return status
 
 
-HANDLERS: Final = (remember, remember_bulk, analyze, list_memories, get_memory, memory_status)
+HANDLERS: Final = (remember, remember_bulk, analyze, list_memories, get_memory, get_memory_status)

@@ -30,9 +30,10 @@ from relayer.memories.recall import Found, RecallService
 from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.recovery.restore import Restore
+from relayer.routes import memwal_answers as answers
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_account, maybe_id
-from relayer.routes.namespaces import namespace_stats
+from relayer.routes.arguments import check_account, maybe_id
+from relayer.routes.namespaces import StatsAnswer, namespace_stats
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -49,7 +50,7 @@ class Tolerant(bodies.Body, kw_only=True):
     namespace: str = bodies.DEFAULT_NAMESPACE
 
 
-class RememberBody(Tolerant):
+class MemwalRememberBody(Tolerant):
     """POST /api/remember."""
 
     text: str
@@ -62,7 +63,7 @@ class BulkItem(Tolerant):
     text: str
 
 
-class BulkBody(bodies.Body):
+class MemwalBulkBody(bodies.Body):
     """POST /api/remember/bulk."""
 
     items: Annotated[list[BulkItem], Meta(min_length=1, max_length=Limits.bulk_items_max)]
@@ -74,46 +75,52 @@ class BulkStatusBody(bodies.Body):
     job_ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
-class ScoringWeights(bodies.ScoringWeights, forbid_unknown_fields=False):
+class MemwalScoringWeights(bodies.ScoringWeights, forbid_unknown_fields=False):
     """The same as in our own routes, tolerant."""
 
 
-class RecallBody(Tolerant):
+class MemwalRecallBody(Tolerant):
     """POST /api/recall."""
 
     query: str
     limit: bodies.RecallLimit = 10
-    scoring_weights: ScoringWeights | None = None
+    scoring_weights: MemwalScoringWeights | None = None
     sort: Literal["relevance", "recent"] | None = None
 
 
-class AnalyzeBody(Tolerant):
+class MemwalAnalyzeBody(Tolerant):
     """POST /api/analyze."""
 
     text: str
     occurred_at: bodies.Moment | None = None
 
 
-class AskBody(Tolerant):
+class MemwalAskBody(Tolerant):
     """POST /api/ask."""
 
     question: str
     limit: bodies.RecallLimit = 5
-    scoring_weights: ScoringWeights | None = None
+    scoring_weights: MemwalScoringWeights | None = None
 
 
-class RestoreBody(Tolerant):
+class MemwalRestoreBody(Tolerant):
     """POST /api/restore."""
 
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 10
 
 
+class MemwalStatsAnswer(StatsAnswer):
+    """Number and sealed size of a namespace's memories."""
+
+    owner: str
+
+
 @post("/api/remember", status_code=202, opt={WEIGHT: 5, TEXT: True})
-async def remember(
-    data: JSONBody[RememberBody],
+async def remember_as_memwal(
+    data: JSONBody[MemwalRememberBody],
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> answers.JobAnswer:
     """Remember one text."""
     draft = Draft(
         text=bodies.checked_memwal_text(data.text, Limits.text_bytes_max),
@@ -125,11 +132,11 @@ async def remember(
 
 
 @get("/api/remember/{job_id:str}")
-async def remember_status(
+async def get_job_as_memwal(
     job_id: FromPath[str],
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> answers.JobStatusAnswer:
     """How far a job is."""
     memory_id = maybe_id(job_id)
     found = (await memory.states(access, [memory_id])).get(memory_id) if memory_id else None
@@ -146,11 +153,11 @@ async def remember_status(
 
 
 @post("/api/remember/bulk", status_code=202, opt={WEIGHT: 10, TEXT: True})
-async def remember_bulk(
-    data: JSONBody[BulkBody],
+async def remember_bulk_as_memwal(
+    data: JSONBody[MemwalBulkBody],
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> answers.JobsAnswer:
     """Remember up to 20 texts."""
     drafts = [
         Draft(
@@ -165,18 +172,18 @@ async def remember_bulk(
 
 
 @post("/api/remember/bulk/status", status_code=200)
-async def bulk_status(
+async def get_jobs_as_memwal(
     data: JSONBody[BulkStatusBody],
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> answers.JobStatesAnswer:
     """How far jobs are."""
     parsed = [(text, maybe_id(text)) for text in data.job_ids]
     found = await memory.states(access, [i for _, i in parsed if i is not None])
     return {"results": [_job(text, found.get(i) if i else None) for text, i in parsed]}
 
 
-def _job(job_id: str, found: Row | None) -> Answer:
+def _job(job_id: str, found: Row | None) -> answers.JobState:
     if found is None:
         return {"job_id": job_id, "status": "not_found"}
     return {
@@ -187,11 +194,11 @@ def _job(job_id: str, found: Row | None) -> Answer:
 
 
 @post("/api/recall", status_code=200)
-async def recall(
-    data: JSONBody[RecallBody],
+async def recall_as_memwal(
+    data: JSONBody[MemwalRecallBody],
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
-) -> Answer:
+) -> answers.MemwalRecallAnswer:
     """The memories that answer a query, best first or newest first."""
     weights = data.scoring_weights if data.sort is None else None  # a sort is the whole order
     recent = data.sort == "recent"
@@ -226,23 +233,25 @@ def _query(
     )
 
 
-def _result(found: Found, *, scored: bool) -> Answer:
+def _result(found: Found, *, scored: bool) -> answers.MemwalResult:
     m = found.memory
-    shape = {
+    shape: answers.MemwalResult = {
         "blob_id": m.blob_id,
         "text": m.text,
         "distance": found.hit.distance,
         "created_at": rfc3339(m.created_at),
     }
-    return shape | ({"score": found.hit.score} if scored else {})
+    if scored:
+        shape["score"] = found.hit.score
+    return shape
 
 
 @post("/api/analyze", status_code=202, opt={WEIGHT: 5, TEXT: True})
-async def analyze(
-    data: JSONBody[AnalyzeBody],
+async def analyze_as_memwal(
+    data: JSONBody[MemwalAnalyzeBody],
     caller: NamedDependency[Caller],
     analysis: NamedDependency[Analysis],
-) -> Answer:
+) -> answers.MemwalAnalyzeAnswer:
     """Remember what is worth keeping of a conversation."""
     bodies.check_moments(occurred_at=data.occurred_at)
     conversation = Conversation(
@@ -252,11 +261,11 @@ async def analyze(
     )
     analyzed = await analysis.analyze(caller, conversation)
     ids = [str(item.id) for item in analyzed.facts]
-    facts = [
+    facts: list[answers.MemwalFact] = [
         {"text": item.text, "id": i, "job_id": i}
         for i, item in zip(ids, analyzed.facts, strict=True)
     ]
-    shape = {
+    shape: answers.MemwalAnalyzeAnswer = {
         "job_ids": ids if analyzed.pending is None else [str(analyzed.pending)],
         "facts": facts,
         "fact_count": len(facts),
@@ -264,15 +273,17 @@ async def analyze(
         "owner": account_text(caller.access.account),
         "extractor": analyzed.extractor,
     }
-    return shape if analyzed.problem is None else shape | {"problem": analyzed.problem}
+    if analyzed.problem is not None:
+        shape["problem"] = analyzed.problem
+    return shape
 
 
 @post("/api/ask", status_code=200, opt={WEIGHT: 2})
-async def ask(
-    data: JSONBody[AskBody],
+async def ask_as_memwal(
+    data: JSONBody[MemwalAskBody],
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
-) -> Answer:
+) -> answers.MemwalAskAnswer:
     """A language model's answer from what is recalled."""
     query = _query(data.question, "question", data.namespace, data.limit, data.scoring_weights)
     answer = await asking.ask(caller, query)
@@ -284,23 +295,23 @@ async def ask(
 
 
 @post("/api/restore", status_code=200, opt={WEIGHT: 3})
-async def restore_namespace(
-    data: JSONBody[RestoreBody],
+async def restore_as_memwal(
+    data: JSONBody[MemwalRestoreBody],
     caller: NamedDependency[Caller],
     restore: NamedDependency[Restore],
-) -> Answer:
+) -> answers.MemwalRestoreAnswer:
     """Rebuild index rows of a namespace from its blobs."""
     namespace = bodies.namespace_of(data.namespace)
     done = await restore.restore(caller, namespace, data.limit)
-    return shapes.restored(namespace, done) | {"owner": account_text(caller.access.account)}
+    return {**shapes.restored(namespace, done), "owner": account_text(caller.access.account)}
 
 
 @post("/api/forget", status_code=200, opt={WEIGHT: 10})
-async def forget(
+async def forget_as_memwal(
     data: JSONBody[Tolerant],
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
-) -> Answer:
+) -> answers.MemwalForgetAnswer:
     """Erase every memory of a namespace."""
     namespace = bodies.namespace_of(data.namespace)
     deleted = await memory.forget_namespace(access, namespace)
@@ -308,24 +319,24 @@ async def forget(
 
 
 @post("/api/stats", status_code=200)
-async def stats(
+async def get_stats_as_memwal(
     data: JSONBody[Tolerant],
     access: NamedDependency[Access],
     database: NamedDependency[Database],
-) -> Answer:
+) -> MemwalStatsAnswer:
     """Number and sealed size of a namespace's memories."""
     found = await namespace_stats(access, database, bodies.namespace_of(data.namespace))
-    return found | {"owner": account_text(access.account)}
+    return {**found, "owner": account_text(access.account)}
 
 
 @get("/v1/owners/{owner:str}/namespaces")
-async def owner_namespaces(
+async def list_owner_namespaces(
     owner: FromPath[str],
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     updated_after: FromQuery[str | None] = None,
     limit: Annotated[int, QueryParameter(ge=1)] = 100,
-) -> Answer:
+) -> answers.OwnerNamespacesAnswer:
     """A page of one's own namespaces, oldest change first: the last cursor finds later changes."""
     check_account(owner, access)
     after = _changed(updated_after)
@@ -358,7 +369,7 @@ def _change(row: Row) -> int:
     return since // timedelta(microseconds=1)
 
 
-def _namespace(row: Row) -> Answer:
+def _namespace(row: Row) -> answers.MemwalNamespace:
     return {
         "id": str(row["namespace_id"]),
         "name": row["name"],
@@ -369,15 +380,15 @@ def _namespace(row: Row) -> Answer:
 
 
 HANDLERS: Final = (
-    remember,
-    remember_status,
-    remember_bulk,
-    bulk_status,
-    recall,
-    analyze,
-    ask,
-    restore_namespace,
-    forget,
-    stats,
-    owner_namespaces,
+    remember_as_memwal,
+    get_job_as_memwal,
+    remember_bulk_as_memwal,
+    get_jobs_as_memwal,
+    recall_as_memwal,
+    analyze_as_memwal,
+    ask_as_memwal,
+    restore_as_memwal,
+    forget_as_memwal,
+    get_stats_as_memwal,
+    list_owner_namespaces,
 )

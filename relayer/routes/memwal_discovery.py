@@ -3,10 +3,11 @@
 Not here: what the stand-in says (`http/sui.py`).
 """
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
 from litestar.params import SkipValidation
 
 from relayer import __version__
@@ -17,7 +18,6 @@ from relayer.http.checks import PUBLIC
 from relayer.http.public_url import PublicUrl
 from relayer.monitoring.readiness import Readiness
 from relayer.prompts import PROMPT_VERSIONS
-from relayer.routes.arguments import Answer
 from relayer.settings import Limits
 from relayer.words import INDEX_VERSION
 
@@ -36,7 +36,70 @@ FEATURE_FLAGS: Final = {
 }
 
 
-def version_contract() -> Answer:
+class SdkVersions(TypedDict):
+    """The oldest version of each client that is served."""
+
+    typescript: str
+    python: str
+    mcp: str
+
+
+class Build(TypedDict):
+    """The program that answers."""
+
+    name: str
+    version: str
+
+
+class VersionAnswer(TypedDict):
+    """What every MemWal client checks before its first call."""
+
+    relayerVersion: str
+    apiVersion: str
+    minSupportedSdk: SdkVersions
+    featureFlags: dict[str, bool]
+    deprecations: list[str]
+    build: Build
+
+
+class HealthAnswer(VersionAnswer):
+    """That the relayer is up, and what it indexes memories by."""
+
+    status: Literal["ok"]
+    write_ready: bool
+    version: str
+    mode: Literal["relayer"]
+    prompt_versions: dict[str, str]
+    embedding_version: str | None
+    index_version: int
+
+
+class ReadyAnswer(TypedDict):
+    """Whether a write would be durable now."""
+
+    write_ready: bool
+
+
+class ConfigAnswer(TypedDict):
+    """Where MemWal's clients find what they take for a blockchain."""
+
+    packageId: str
+    network: Literal["local"]
+    suiRpcUrl: str
+
+
+_NOT_READY: Final = ResponseSpec(
+    ReadyAnswer, generate_examples=False, description="a write would not be durable now"
+)
+_GRPC_WEB: Final = ResponseSpec(
+    str,
+    generate_examples=False,
+    description="base64 of a gRPC answer",
+    media_type="application/grpc-web-text",
+)
+
+
+def version_contract() -> VersionAnswer:
     """What every MemWal client checks before its first call."""
     return {
         "relayerVersion": __version__,
@@ -49,18 +112,19 @@ def version_contract() -> Answer:
 
 
 @get("/version", opt={PUBLIC: True})
-async def version() -> Answer:
+async def get_version() -> VersionAnswer:
     """The version contract."""
     return version_contract()
 
 
 @get("/health", opt={PUBLIC: True})
-async def health(
+async def get_health(
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
     readiness: NamedDependency[Readiness],
-) -> Answer:
+) -> HealthAnswer:
     """Whether the relayer takes writes, its version, and what it indexes memories by."""
-    return version_contract() | {
+    return {
+        **version_contract(),
         "status": "ok",
         "write_ready": await readiness.write_ready(),
         "version": __version__,
@@ -71,15 +135,17 @@ async def health(
     }
 
 
-@get("/ready", opt={PUBLIC: True})
-async def ready(readiness: NamedDependency[Readiness]) -> Response[Answer]:
+@get("/ready", opt={PUBLIC: True}, responses={503: _NOT_READY})
+async def get_readiness(readiness: NamedDependency[Readiness]) -> Response[ReadyAnswer]:
     """Whether it takes writes, also as the status: 200 or 503."""
     takes = await readiness.write_ready()
     return Response({"write_ready": takes}, status_code=200 if takes else 503)
 
 
 @get("/config", opt={PUBLIC: True})
-async def config(request: Request[Any, Any, Any], public_url: NamedDependency[PublicUrl]) -> Answer:
+async def get_config(
+    request: Request[Any, Any, Any], public_url: NamedDependency[PublicUrl]
+) -> ConfigAnswer:
     """Where MemWal's clients find what they take for a blockchain: here."""
     return {
         "packageId": sui.PACKAGE_ID,
@@ -94,7 +160,7 @@ async def config(request: Request[Any, Any, Any], public_url: NamedDependency[Pu
     opt={PUBLIC: True},
     request_max_body_size=Limits.stand_in_bytes_max,
 )
-async def sui_json_rpc(request: Request[Any, Any, Any]) -> Answer:
+async def call_sui(request: Request[Any, Any, Any]) -> sui.JsonRpcAnswer:
     """JSON-RPC: the package exists, in version 1."""
     try:
         call = bodies.decode(await request.body(), Any)
@@ -106,13 +172,21 @@ async def sui_json_rpc(request: Request[Any, Any, Any]) -> Answer:
 @post(
     "/sui/sui.rpc.v2.LedgerService/BatchGetObjects",
     status_code=200,
+    responses={200: _GRPC_WEB},
     opt={PUBLIC: True},
     request_max_body_size=Limits.stand_in_bytes_max,
 )
-async def sui_grpc_web(request: Request[Any, Any, Any]) -> Response[bytes]:
+async def get_sui_objects(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The same over gRPC-web."""
     answer = sui.grpc_web_objects(await request.body())
     return Response(answer, media_type="application/grpc-web-text")
 
 
-HANDLERS: Final = (version, health, ready, config, sui_json_rpc, sui_grpc_web)
+HANDLERS: Final = (
+    get_version,
+    get_health,
+    get_readiness,
+    get_config,
+    call_sui,
+    get_sui_objects,
+)

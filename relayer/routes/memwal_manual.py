@@ -19,8 +19,8 @@ from relayer.http.checks import WEIGHT
 from relayer.memories.manual import Manual
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import without_secrets
-from relayer.routes.arguments import Answer
-from relayer.routes.memwal import ScoringWeights, Tolerant
+from relayer.routes import memwal_answers as answers
+from relayer.routes.memwal import MemwalScoringWeights, Tolerant
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -46,7 +46,7 @@ class ManualRecallBody(Tolerant):
 
     vector: Vector
     limit: bodies.RecallLimit = 10
-    scoring_weights: ScoringWeights | None = None
+    scoring_weights: MemwalScoringWeights | None = None
 
 
 @post("/api/embed", status_code=200, opt={WEIGHT: 3})
@@ -54,7 +54,7 @@ async def embed(
     data: JSONBody[EmbedBody],
     access: NamedDependency[Access],
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
-) -> Answer:
+) -> answers.EmbedAnswer:
     """The vector of a text without its secrets, as the embedder gives it."""
     text = bodies.checked_memwal_text(data.text, Limits.bulk_text_bytes_max)
     if embedder is None:
@@ -69,7 +69,7 @@ async def remember_manual(
     data: JSONBody[ManualBody],
     caller: NamedDependency[Caller],
     manual: NamedDependency[Manual],
-) -> Answer:
+) -> answers.ManualAnswer:
     """Keep a client's own ciphertext under its own vector."""
     if data.encrypted_data is None:
         raise BadRequest(
@@ -102,7 +102,7 @@ async def recall_manual(
     data: JSONBody[ManualRecallBody],
     caller: NamedDependency[Caller],
     manual: NamedDependency[Manual],
-) -> Answer:
+) -> answers.ManualRecallAnswer:
     """Find what is nearest to a client's own vector."""
     namespace = bodies.namespace_of(data.namespace)
     weights = bodies.weights_of(data.scoring_weights)

@@ -18,7 +18,7 @@ PATHS: Final = ("/api/mcp", "/api/mcp/messages", "/api/mcp/sse")
 
 
 @route(list(PATHS), http_method=["GET", "POST", "DELETE"], status_code=501, opt={PUBLIC: True})
-async def mcp() -> NoReturn:
+async def refuse_mcp() -> NoReturn:
     """Refuse to be an MCP server, and name the one that there is."""
     raise NotOffered(
         "No relayer should see a private key, as MemWal's MCP bridge sends it: run `memrelay mcp`.",
@@ -26,4 +26,4 @@ async def mcp() -> NoReturn:
     )
 
 
-HANDLERS: Final = (mcp,)
+HANDLERS: Final = (refuse_mcp,)

@@ -9,12 +9,13 @@ Not here: what it says (`monitoring/exposition.py`).
 """
 
 import hmac
-from typing import Any
+from typing import Any, Final
 
 from litestar import Controller, Response, get
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 from litestar.handlers.base import BaseRouteHandler
+from litestar.openapi import ResponseSpec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from relayer.errors import NotAllowed
@@ -23,6 +24,10 @@ from relayer.http.registration import is_direct
 from relayer.monitoring.exposition import Exposition
 from relayer.settings import Settings, is_local
 
+_TEXT: Final = ResponseSpec(
+    str, generate_examples=False, description="Prometheus' text", media_type="text/plain"
+)
+
 
 class Metrics(Controller):
     """The route; it is guarded by `MetricsGuard`, not by signatures."""
@@ -30,8 +35,8 @@ class Metrics(Controller):
     path = "/metrics"
     opt = {PUBLIC: True}  # noqa: RUF012  # the framework's own way to declare options
 
-    @get()
-    async def get(self, exposition: NamedDependency[Exposition]) -> Response[bytes]:
+    @get(responses={200: _TEXT})
+    async def get_metrics(self, exposition: NamedDependency[Exposition]) -> Response[bytes]:
         """The metrics as Prometheus reads them."""
         return Response(await exposition.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 

@@ -3,9 +3,8 @@
 Not here: what these do (`archives/leaving.py`, `archives/arriving.py`), the records (`moved.py`).
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
-import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody, QueryParameter
@@ -16,8 +15,9 @@ from relayer.archives.leaving import Leaving, Part
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
+from relayer.http.openapi import one_of
 from relayer.moved import (
-    Moved,
+    FORMS,
     MovedAccount,
     MovedEpisode,
     MovedGrant,
@@ -26,7 +26,7 @@ from relayer.moved import (
     MovedTombstone,
 )
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_relayer, parse_id
+from relayer.routes.arguments import check_relayer, parse_id
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -53,14 +53,37 @@ class ImportBody(bodies.Change):
     )
 
 
+class ExportAnswer(TypedDict):
+    """A page of one part of the account; receipts are signed objects."""
+
+    part: Part
+    records: list[Annotated[Any, one_of(*FORMS)]]
+    next: str | None
+
+
+class ImportedItem(TypedDict):
+    """What became of one row of an import."""
+
+    id: shapes.Id
+    status: str
+
+
+class ImportAnswer(TypedDict):
+    """How many grants are new, what became of each row, and the receipts for what is new."""
+
+    grants: int
+    results: list[ImportedItem]
+    receipts: list[shapes.Base64]
+
+
 @get("/export", opt={WEIGHT: 3})
-async def export(
+async def export_account(
     access: NamedDependency[Access],
     leaving: NamedDependency[Leaving],
     part: FromQuery[Part],
     cursor: FromQuery[str] = "",
     ids: Annotated[list[str] | None, QueryParameter(max_items=Limits.exported_ids_max)] = None,
-) -> Answer:
+) -> ExportAnswer:
     """A page of what the account has here, sealed as it is; for owners."""
     if ids is None:
         page, following = await leaving.page(access, part, cursor)
@@ -70,16 +93,16 @@ async def export(
         page, following = await leaving.turns(access, [parse_id(i) for i in ids])
     else:
         raise BadRequest("ids are of memories or episodes.")
-    return {"part": part, "records": [_moved(item) for item in page], "next": following}
+    return {"part": part, "records": list(page), "next": following}
 
 
 @post("/import", status_code=200, opt={WEIGHT: 10}, request_max_body_size=Limits.import_bytes_max)
-async def import_moved(
+async def import_account(
     data: JSONBody[ImportBody],
     access: NamedDependency[Access],
     arriving: NamedDependency[Arriving],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> ImportAnswer:
     """Take in what an account had at another relayer; for owners."""
     check_relayer(data.relayer, identity)
     arrived = await arriving.take_in(access, arrival_of(data))
@@ -102,10 +125,4 @@ def arrival_of(body: ImportBody) -> Arrival:
     )
 
 
-def _moved(item: Moved) -> dict[str, Any]:
-    """A record of an export: bytes in base64, moments to the microsecond."""
-    built: dict[str, Any] = msgspec.to_builtins(item)
-    return built
-
-
-HANDLERS: Final = (export, import_moved)
+HANDLERS: Final = (export_account, import_account)

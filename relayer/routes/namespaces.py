@@ -5,7 +5,7 @@ Not here: what these do (`recovery/restore.py`, `memories/expiry.py`), erasing o
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from litestar import Request, get, post, put
 from litestar.di import NamedDependency
@@ -21,7 +21,7 @@ from relayer.memories.expiry import Expiry
 from relayer.memories.opening import Caller
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_relayer, namespace_in_path
+from relayer.routes.arguments import check_relayer, namespace_in_path
 from relayer.sealed.keys import Identity, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -40,17 +40,52 @@ class NamespaceBody(bodies.Change):
     ttl_s: Annotated[int, Meta(ge=Limits.ttl_s_min, le=Limits.ttl_s_max)] | None
 
 
+class NamespacesAnswer(TypedDict):
+    """The namespaces that a key may read."""
+
+    namespaces: list[shapes.NamespaceAnswer]
+
+
+class NamespaceChanged(TypedDict):
+    """A namespace with how long it keeps what it holds; alone with its name where it is empty."""
+
+    name: str
+    epoch: NotRequired[int]
+    key_id: NotRequired[shapes.Hex]
+    epochs: NotRequired[list[shapes.EpochAnswer]]
+    memory_count: NotRequired[int]
+    revision_count: NotRequired[int]
+    superseded_count: NotRequired[int]
+    pending_count: NotRequired[int]
+    rejected_count: NotRequired[int]
+    storage_bytes: NotRequired[int]
+    index_bytes: NotRequired[int]
+    updated_at: NotRequired[shapes.Time]
+    ttl_s: int | None
+    changed: int
+    more: bool
+
+
+class StatsAnswer(TypedDict):
+    """Number and sealed size of a namespace's memories."""
+
+    namespace: str
+    memory_count: int
+    storage_bytes: int
+    updated_at: shapes.Time | None
+
+
 @get("/namespaces")
 async def list_namespaces(
     access: NamedDependency[Access], database: NamedDependency[Database]
-) -> Answer:
+) -> NamespacesAnswer:
     """The namespaces the key may read."""
     return {"namespaces": await namespaces_shown(access, database, access.namespaces)}
 
 
 async def namespaces_shown(
     access: Access, database: Database, names: Sequence[Namespace] | None
-) -> list[Answer]:
+) -> list[shapes.NamespaceAnswer]:
     """Those of these namespaces that are there, in their order; of all for None."""
     found = await namespace_rows.summaries(database, access.account, names)
     numbers = None if names is None else [row["namespace_id"] for row in found]
@@ -60,16 +95,16 @@ async def namespaces_shown(
 
 
 @get("/stats")
-async def stats(
+async def get_stats(
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     namespace: FromQuery[str] = bodies.DEFAULT_NAMESPACE,
-) -> Answer:
+) -> StatsAnswer:
     """Number and sealed size of a namespace's memories."""
     return await namespace_stats(access, database, bodies.namespace_of(namespace))
 
 
-async def namespace_stats(access: Access, database: Database, namespace: Namespace) -> Answer:
+async def namespace_stats(access: Access, database: Database, namespace: Namespace) -> StatsAnswer:
     """The same for both protocols.
 
     Raises:
@@ -77,9 +112,19 @@ async def namespace_stats(access: Access, database: Database, namespace: Namespa
     """
     access.require(namespace, "reader")
     found = await namespaces_shown(access, database, [namespace])
-    nothing = {"memory_count": 0, "storage_bytes": 0, "updated_at": None}
-    shown = found[0] if found else nothing
-    return {"namespace": namespace} | {name: shown[name] for name in nothing}
+    if not found:
+        return {
+            "namespace": namespace,
+            "memory_count": 0,
+            "storage_bytes": 0,
+            "updated_at": None,
+        }
+    return {
+        "namespace": namespace,
+        "memory_count": found[0]["memory_count"],
+        "storage_bytes": found[0]["storage_bytes"],
+        "updated_at": found[0]["updated_at"],
+    }
 
 
 @post("/restore", status_code=200, opt={WEIGHT: 3})
@@ -88,7 +133,7 @@ async def restore_namespace(
     caller: NamedDependency[Caller],
     restore: NamedDependency[Restore],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> shapes.RestoreAnswer:
     """Rebuild index rows of a namespace from its blobs."""
     check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
@@ -96,21 +141,27 @@ async def restore_namespace(
 
 
 @put("/namespaces/{name:path}", opt={WEIGHT: 5})
-async def keep_namespace(
+async def put_namespace(
     request: Request[Any, Any, Any],
     data: JSONBody[NamespaceBody],
     access: NamedDependency[Access],
     expiry: NamedDependency[Expiry],
     database: NamedDependency[Database],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> NamespaceChanged:
     """Say how long a namespace keeps what is stored there."""
     check_relayer(data.relayer, identity)
     namespace = namespace_in_path(request)
     kept = await expiry.keep(access, namespace, data.ttl_s)
     found = await namespaces_shown(access, database, [namespace])
-    shape = found[0] if found else {"name": namespace}
-    return shape | {"ttl_s": kept.ttl_s, "changed": kept.changed, "more": kept.more}
+    if not found:
+        return {
+            "name": namespace,
+            "ttl_s": kept.ttl_s,
+            "changed": kept.changed,
+            "more": kept.more,
+        }
+    return {**found[0], "ttl_s": kept.ttl_s, "changed": kept.changed, "more": kept.more}
 
 
-HANDLERS: Final = (list_namespaces, stats, restore_namespace, keep_namespace)
+HANDLERS: Final = (list_namespaces, get_stats, restore_namespace, put_namespace)

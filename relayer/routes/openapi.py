@@ -4,21 +4,43 @@ Not here: what the document says (`http/openapi.py`). The framework would serve 
 which load programs from elsewhere, and says in HTML which of them it lacks; so it serves none.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
 
 from relayer.http.checks import PUBLIC
 from relayer.http.openapi import OPENAPI, Document
 
 
-@get(["/schema", "/schema/openapi.json"], opt={PUBLIC: True})
-async def openapi(
+class Info(TypedDict):
+    """The name of what is described, and its version."""
+
+    title: str
+    version: str
+
+
+class OpenApiAnswer(TypedDict):
+    """An OpenAPI 3.1 document."""
+
+    openapi: Literal["3.1.0"]
+    info: Info
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+_DOCUMENT: Final = ResponseSpec(
+    OpenApiAnswer, generate_examples=False, description="this document", media_type=OPENAPI
+)
+
+
+@get(["/schema", "/schema/openapi.json"], opt={PUBLIC: True}, responses={200: _DOCUMENT})
+async def get_document(
     request: Request[Any, Any, Any], document: NamedDependency[Document]
 ) -> Response[bytes]:
     """The OpenAPI document of this relayer."""
     return Response(document.of(request.app.routes), media_type=OPENAPI)
 
 
-HANDLERS: Final = (openapi,)
+HANDLERS: Final = (get_document,)

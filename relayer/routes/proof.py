@@ -3,8 +3,8 @@
 Not here: what these read (`tenants/proof.py`).
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, TypedDict
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -19,7 +19,7 @@ from relayer.http import bodies
 from relayer.http.checks import PUBLIC, WEIGHT
 from relayer.memories.memory import LAST_SEQ
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, PageLimit
+from relayer.routes.arguments import PageLimit
 from relayer.sealed import envelope
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.primitives import CryptoError, to_base64
@@ -29,7 +29,8 @@ from relayer.tenants.announcing import Announcements
 from relayer.tenants.proof import Blobs, Inventory, Proof, require_whole
 
 INVENTORY_NAMES: Final = 64
-_TYPES: Final = {
+ItemType = Literal["memory", "episode", "summary"]
+_TYPES: Final[Mapping[int, ItemType]] = {
     envelope.MEMORY: "memory",
     envelope.EPISODE: "episode",
     envelope.SUMMARY: "summary",
@@ -42,10 +43,78 @@ class BlobsBody(bodies.Strict):
     blob_ids: Annotated[list[str], Meta(min_length=1, max_length=Limits.blobs_asked_max)]
 
 
+class StatementAnswer(TypedDict):
+    """The relayer's signed statement, and the objects that lead to its key, oldest first."""
+
+    statement: shapes.Base64
+    succession: list[shapes.Base64]
+
+
+class ReceiptsAnswer(TypedDict):
+    """A page of the chain of receipts; `seq` and `head` are of the account's newest."""
+
+    receipts: list[shapes.Base64]
+    seq: int
+    head: shapes.Hex
+
+
+class CheckpointAnswer(TypedDict):
+    """Where the chain of receipts stands now, signed."""
+
+    checkpoint: shapes.Base64
+
+
+class StoredName(TypedDict):
+    """The name and size of one stored blob."""
+
+    id: shapes.Id
+    namespace: str
+    epoch: int
+    blob_id: str
+    size: int
+
+
+class InventoryItem(StoredName):
+    """One revision of a memory, or a turn, which has no `seq`."""
+
+    type: ItemType
+    revision: int
+    format: str
+    seq: int | None
+    earlier: bool
+    pinned: bool
+    review: str | None
+    stale: bool
+    superseded_at: shapes.Time | None
+    superseded_by: shapes.Id | None
+
+
+class InventoryAnswer(TypedDict):
+    """A page of what is stored, by name."""
+
+    items: list[InventoryItem]
+    next_cursor: str | None
+
+
+class BlobAnswer(TypedDict):
+    """Stored bytes, or why there are none."""
+
+    blob_id: str
+    data: shapes.Base64 | None
+    problem: Literal["missing", "altered"] | None
+
+
+class BlobsAnswer(TypedDict):
+    """Stored bytes as they are; the ids of those that did not fit are `left`."""
+
+    blobs: list[BlobAnswer]
+    left: list[str]
+
+
 @get("/relayer", opt={PUBLIC: True})
-async def relayer_statement(
+async def get_statement(
     announcements: NamedDependency[Announcements], proof: NamedDependency[Proof]
-) -> Answer:
+) -> StatementAnswer:
     """The relayer's signed statement, and how it came to have the key that signs it."""
     return {
         "statement": to_base64(await announcements.statement()),
@@ -59,7 +128,7 @@ async def list_receipts(
     database: NamedDependency[Database],
     after: Annotated[int, QueryParameter(ge=0, le=LAST_SEQ)] = 0,
     limit: PageLimit = 100,
-) -> Answer:
+) -> ReceiptsAnswer:
     """The account's chain of receipts, for those who may see the whole account."""
     require_whole(access)
     row = await account_rows.find_account(database, access.account)
@@ -74,7 +143,9 @@ async def list_receipts(
 
 
 @get("/checkpoint")
-async def get_checkpoint(access: NamedDependency[Access], proof: NamedDependency[Proof]) -> Answer:
+async def get_checkpoint(
+    access: NamedDependency[Access], proof: NamedDependency[Proof]
+) -> CheckpointAnswer:
     """Where the account's chain of receipts stands now, signed."""
     return {"checkpoint": to_base64(await proof.checkpoint(access))}
 
@@ -86,19 +157,19 @@ async def list_inventory(
     namespaces: Annotated[list[str] | None, QueryParameter(max_items=INVENTORY_NAMES)] = None,
     cursor: FromQuery[str] = "",
     limit: PageLimit = 200,
-) -> Answer:
+) -> InventoryAnswer:
     """A page of what is stored, by name: every revision of every memory, then the turns."""
     named = None if namespaces is None else [bodies.namespace_of(n) for n in namespaces]
     return _inventory(await proof.inventory(access, named, cursor, limit))
 
 
-def _inventory(page: Inventory) -> dict[str, Any]:
+def _inventory(page: Inventory) -> InventoryAnswer:
     """A page of what is stored, by name."""
     items = [_revision(row) for row in page.revisions] + [_turn(row) for row in page.turns]
     return {"items": items, "next_cursor": page.cursor}
 
 
-def _revision(row: Row) -> dict[str, Any]:
+def _revision(row: Row) -> InventoryItem:
     return {
         **_named(row),
         "type": _TYPES[row["type"]],
@@ -114,13 +185,23 @@ def _revision(row: Row) -> dict[str, Any]:
     }
 
 
-def _turn(row: Row) -> dict[str, Any]:
-    kept = {"type": "episode", "revision": 1, "format": "sealed", "seq": None, "earlier": False}
-    state = {"pinned": False, "review": None, "stale": False}
-    return {**_named(row), **kept, **state, "superseded_at": None, "superseded_by": None}
+def _turn(row: Row) -> InventoryItem:
+    return {
+        **_named(row),
+        "type": "episode",
+        "revision": 1,
+        "format": "sealed",
+        "seq": None,
+        "earlier": False,
+        "pinned": False,
+        "review": None,
+        "stale": False,
+        "superseded_at": None,
+        "superseded_by": None,
+    }
 
 
-def _named(row: Row) -> dict[str, Any]:
+def _named(row: Row) -> StoredName:
     return {
         "id": str(row["id"]),
         "namespace": row["namespace"],
@@ -135,7 +216,7 @@ async def read_blobs(
     data: JSONBody[BlobsBody],
     access: NamedDependency[Access],
     proof: NamedDependency[Proof],
-) -> Answer:
+) -> BlobsAnswer:
     """Stored bytes as they are, sealed."""
     return _blobs(await proof.blobs(access, blob_names(data.blob_ids)))
 
@@ -154,16 +235,15 @@ def blob_names(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _blobs(read: Blobs) -> dict[str, Any]:
+def _blobs(read: Blobs) -> BlobsAnswer:
     """Stored bytes as they are, and what is wrong with those that are not."""
     return {"blobs": [_blob(name, data) for name, data in read.found.items()], "left": read.left}
 
 
-def _blob(name: str, data: bytes | Corrupted | None) -> dict[str, Any]:
+def _blob(name: str, data: bytes | Corrupted | None) -> BlobAnswer:
     if isinstance(data, bytes):
         return {"blob_id": name, "data": to_base64(data), "problem": None}
-    problem = "missing" if data is None else "altered"
-    return {"blob_id": name, "data": None, "problem": problem}
+    return {"blob_id": name, "data": None, "problem": "missing" if data is None else "altered"}
 
 
-HANDLERS: Final = (relayer_statement, list_receipts, get_checkpoint, list_inventory, read_blobs)
+HANDLERS: Final = (get_statement, list_receipts, get_checkpoint, list_inventory, read_blobs)

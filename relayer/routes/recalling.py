@@ -6,7 +6,7 @@ Not here: what a query does (`memories/recall.py`), who answers (`memories/askin
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, NotRequired, TypedDict, cast
 
 from litestar import post
 from litestar.di import NamedDependency
@@ -24,7 +24,6 @@ from relayer.query import fusion
 from relayer.query.query import Query
 from relayer.record import KINDS, Kind
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
@@ -82,6 +81,54 @@ class AskBody(Narrowed, kw_only=True):
     limit: bodies.RecallLimit = 5
 
 
+class ScoreParts(TypedDict):
+    """The six parts whose sum is the score."""
+
+    meaning: float
+    words: float
+    neighbours: float
+    period: float
+    recency: float
+    importance: float
+
+
+class Explanation(TypedDict):
+    """Why a memory was found."""
+
+    cosine: float | None
+    keyword: float
+    matched: list[str]
+    parts: ScoreParts
+
+
+class ResultAnswer(shapes.MemoryAnswer):
+    """One recalled memory; `tokens` with a budget, `explain` where it was asked for."""
+
+    distance: float
+    score: float
+    tokens: NotRequired[int]
+    explain: NotRequired[Explanation]
+
+
+class RecallAnswer(TypedDict):
+    """The memories that answer a query; `tokens` and `left_out` with a budget."""
+
+    results: list[ResultAnswer]
+    total: int
+    dropped_count: int
+    degraded: bool
+    tokens: NotRequired[int]
+    left_out: NotRequired[int]
+
+
+class AskAnswer(TypedDict):
+    """A language model's answer, and the memories that it was given."""
+
+    answer: str
+    memories_used: int
+    memories: list[ResultAnswer]
+
+
 @post("/recall", status_code=200)
 async def recall(
     data: JSONBody[RecallBody],
@@ -89,7 +136,7 @@ async def recall(
     recaller: NamedDependency[RecallService],
     memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
-) -> Answer:
+) -> RecallAnswer:
     """The memories that answer a query, best first."""
     recalled = await recaller.recall(caller, query_of(data, memory.now()))
     labels = await _labels(accounts, caller, recalled.found)
@@ -105,24 +152,26 @@ async def _labels(accounts: Accounts, caller: Caller, found: Sequence[Found]) ->
     return await accounts.labels(caller.access.account, others) if others else {}
 
 
-def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> dict[str, Any]:
+def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> RecallAnswer:
     """What a query found; with a budget, how much of it was used, too."""
-    shape = {
+    shape: RecallAnswer = {
         "results": [_result(found, labels, explain=explain) for found in answer.found],
         "total": len(answer.found),
         "dropped_count": answer.dropped,
         "degraded": answer.degraded,
     }
     if answer.tokens is not None:
-        shape |= {"tokens": answer.tokens, "left_out": answer.left_out}
+        shape["tokens"] = answer.tokens
+        shape["left_out"] = answer.left_out
     return shape
 
 
-def _result(found: Found, labels: Mapping[str, str], *, explain: bool) -> dict[str, Any]:
+def _result(found: Found, labels: Mapping[str, str], *, explain: bool) -> ResultAnswer:
     """One recalled memory."""
     hit = found.hit
-    shape = shapes.labelled(found.memory, labels)
-    shape |= {"distance": hit.distance, "score": hit.score}
+    shape = cast("ResultAnswer", shapes.labelled(found.memory, labels))
+    shape["distance"] = hit.distance
+    shape["score"] = hit.score
     if found.tokens is not None:
         shape["tokens"] = found.tokens
     if explain:
@@ -149,7 +198,7 @@ async def ask(
     asking: NamedDependency[Asking],
     memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
-) -> Answer:
+) -> AskAnswer:
     """A language model's answer from what is recalled."""
     answer = await asking.ask(caller, question_of(data, memory.now()))
     labels = await _labels(accounts, caller, answer.memories)

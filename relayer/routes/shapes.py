@@ -1,11 +1,16 @@
 """The JSON shapes that several routes' answers share: memories, facts, namespaces, receipts.
 
 Not here: routes, and the shapes of one route's answers, which stand beside it.
+
+- Every answer is a plain dictionary, made once. Its type is a `TypedDict`: mypy holds the code to
+  it, and the OpenAPI document is made of it.
 """
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Final, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from relayer.clock import rfc3339
 from relayer.database.listing import SetAside
@@ -16,6 +21,129 @@ from relayer.record import Memory
 from relayer.recovery.restore import Restored
 from relayer.sealed.keys import Namespace
 from relayer.sealed.primitives import to_base64, to_base64url
+
+_UUID: Final = Meta(extra_json_schema={"format": "uuid"})
+_TIME: Final = Meta(extra_json_schema={"format": "date-time"})
+_BASE64: Final = Meta(extra_json_schema={"contentEncoding": "base64"})
+Id = Annotated[str, _UUID]
+Time = Annotated[str, _TIME]  # RFC 3339, UTC
+Base64 = Annotated[str, _BASE64]
+Hex = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
+
+
+class MemoryAnswer(TypedDict):
+    """One memory. `text` is null for what a client sealed by itself."""
+
+    id: Id
+    blob_id: str
+    namespace: str
+    text: str | None
+    kind: str
+    tags: list[str]
+    source: str | None
+    event_time: Time | None
+    metadata: dict[str, str]
+    importance: str
+    confidence: str
+    writer: Hex
+    created_at: Time
+    expires_at: Time | None
+    revision: int
+    seq: int
+    status: str
+    updated_at: Time
+    state: str
+    pinned: bool
+    review: str | None
+    stale: bool
+    superseded_at: Time | None
+    superseded_by: Id | None
+    seen_count: int
+    last_seen_at: Time | None
+    writer_label: NotRequired[str]
+
+
+class FactAnswer(TypedDict):
+    """One extracted fact, and what it did to other memories."""
+
+    id: Id
+    text: str
+    kind: str
+    importance: str
+    confidence: str
+    duplicate: bool
+    review: str | None
+    contradicts: list[Id]
+    superseded: list[Id]
+
+
+class AnalyzeAnswer(TypedDict):
+    """The facts of a conversation, or the turn that waits for them."""
+
+    episode_id: Id | None
+    turn_id: Id | None
+    facts: list[FactAnswer]
+    fact_count: int
+    reinforced: list[Id]
+    status: str
+    extractor: str | None
+    failure: str | None
+    redacted: dict[str, int]
+    receipts: list[Base64]
+    other_receipts: list[Base64]
+    problem: str | None
+
+
+class RestoreAnswer(TypedDict):
+    """How many blobs of a namespace got their rows back."""
+
+    restored: int
+    skipped: int
+    failed: int
+    total: int
+    truncated: bool
+    namespace: str
+
+
+class CountsAnswer(TypedDict):
+    """How many memories there are, and how many of these are not recalled."""
+
+    memory_count: int
+    revision_count: int
+    superseded_count: int
+    pending_count: int
+    rejected_count: int
+
+
+class EpochAnswer(TypedDict):
+    """The id of a namespace's key in one epoch."""
+
+    epoch: int
+    key_id: Hex
+
+
+class NamespaceAnswer(CountsAnswer):
+    """One namespace: its newest epoch, all of them, and how much is in it."""
+
+    name: str
+    epoch: int
+    key_id: Hex
+    epochs: list[EpochAnswer]
+    storage_bytes: int
+    index_bytes: int
+    updated_at: Time
+    ttl_s: int | None
+
+
+class ForgetAnswer(TypedDict):
+    """How much was erased, or would be; the first hundred by id."""
+
+    matched: int
+    erased: int
+    more: bool
+    pending: bool
+    ids: list[Id]
+    receipts: list[Base64]
 
 
 def receipts(signed: Sequence[bytes]) -> list[str]:
@@ -33,7 +161,7 @@ def id_or_none(value: uuid.UUID | None) -> str | None:
     return None if value is None else str(value)
 
 
-def memory(m: Memory) -> dict[str, Any]:
+def memory(m: Memory) -> MemoryAnswer:
     """One memory."""
     return {
         "id": str(m.id),
@@ -65,14 +193,16 @@ def memory(m: Memory) -> dict[str, Any]:
     }
 
 
-def labelled(m: Memory, labels: Mapping[str, str]) -> dict[str, Any]:
+def labelled(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
     """One memory, with its writer's label if that has one."""
     shape = memory(m)
     label = labels.get(shape["writer"])
-    return shape if label is None else shape | {"writer_label": label}
+    if label is not None:
+        shape["writer_label"] = label
+    return shape
 
 
-def analyzed(done: Analyzed) -> dict[str, Any]:
+def analyzed(done: Analyzed) -> AnalyzeAnswer:
     """What a conversation gave."""
     return {
         "episode_id": id_or_none(done.pending),
@@ -90,7 +220,7 @@ def analyzed(done: Analyzed) -> dict[str, Any]:
     }
 
 
-def fact(item: Stored) -> dict[str, Any]:
+def fact(item: Stored) -> FactAnswer:
     """One extracted fact."""
     return {
         "id": str(item.id),
@@ -105,7 +235,7 @@ def fact(item: Stored) -> dict[str, Any]:
     }
 
 
-def restored(namespace: Namespace, done: Restored) -> dict[str, Any]:
+def restored(namespace: Namespace, done: Restored) -> RestoreAnswer:
     """What restoring a namespace did."""
     return {
         "restored": done.restored,
@@ -117,7 +247,7 @@ def restored(namespace: Namespace, done: Restored) -> dict[str, Any]:
     }
 
 
-def counts(memories: int, aside: SetAside) -> dict[str, int]:
+def counts(memories: int, aside: SetAside) -> CountsAnswer:
     """How many memories there are, and how many of these are not recalled."""
     return {
         "memory_count": memories,
@@ -128,7 +258,7 @@ def counts(memories: int, aside: SetAside) -> dict[str, int]:
     }
 
 
-def namespace(row: Row, aside: SetAside) -> dict[str, Any]:
+def namespace(row: Row, aside: SetAside) -> NamespaceAnswer:
     """One namespace: its newest epoch, all of them, and what is in it."""
     epochs = zip(row["epochs"], row["key_ids"], strict=True)
     return {

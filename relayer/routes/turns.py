@@ -5,7 +5,7 @@ Not here: what these do (`memories/turns.py`, `memories/analysis.py`).
 
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -19,7 +19,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.opening import Caller
 from relayer.memories.turns import LAST_PLACE, Place, Turn, Turns
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,6 +30,33 @@ class TurnBody(bodies.Change):
     """POST /v1/episodes/{id}/analyze."""
 
 
+class EpisodeSummary(TypedDict):
+    """A kept conversation, without its text."""
+
+    id: shapes.Id
+    namespace: str
+    state: str
+    created_at: shapes.Time
+    occurred_at: shapes.Time | None
+    source: str | None
+    fact_ids: list[shapes.Id]
+    extractor: str | None
+    failure: str | None
+
+
+class EpisodesAnswer(TypedDict):
+    """A page of conversations, newest first."""
+
+    episodes: list[EpisodeSummary]
+    next_cursor: str | None
+
+
+class EpisodeAnswer(EpisodeSummary):
+    """A kept conversation; `text` is null where its blob is lost or altered."""
+
+    text: str | None
+
+
 @get("/episodes")
 async def list_episodes(
     caller: NamedDependency[Caller],
@@ -38,7 +65,7 @@ async def list_episodes(
     namespaces: FromQuery[list[str] | None] = None,
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
-) -> Answer:
+) -> EpisodesAnswer:
     """A page of conversations that are kept or wait for their facts, newest first."""
     page = await turns.newest(
         caller,
@@ -67,10 +94,10 @@ def _place(cursor: str) -> Place:
 @get("/episodes/{episode_id:str}")
 async def get_episode(
     episode_id: FromPath[str], caller: NamedDependency[Caller], turns: NamedDependency[Turns]
-) -> Answer:
+) -> EpisodeAnswer:
     """One conversation, with its text."""
     found = await turns.get(caller, parse_id(episode_id))
-    return _turn(found) | {"text": found.text}
+    return {**_turn(found), "text": found.text}
 
 
 @post("/episodes/{episode_id:str}/analyze", status_code=202, opt={WEIGHT: 5})
@@ -80,13 +107,13 @@ async def analyze_episode(
     caller: NamedDependency[Caller],
     analysis: NamedDependency[Analysis],
     identity: NamedDependency[Identity],
-) -> Answer:
+) -> shapes.AnalyzeAnswer:
     """Take the facts out of a kept conversation once more."""
     check_relayer(data.relayer, identity)
     return shapes.analyzed(await analysis.again(caller, parse_id(episode_id)))
 
 
-def _turn(found: Turn) -> dict[str, Any]:
+def _turn(found: Turn) -> EpisodeSummary:
     """A kept conversation, without its text."""
     return {
         "id": str(found.id),

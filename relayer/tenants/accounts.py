@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -33,6 +33,7 @@ from relayer.sealed.grants import (
     Chain,
     Grant,
     Revocation,
+    Role,
     parse_any,
 )
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
@@ -50,6 +51,18 @@ class LookUp:
 
     chain: Chain
     row: Row | None
+
+
+class KeyEntry(TypedDict):
+    """One key as its grants say; `namespaces` is None for the whole account."""
+
+    public_key: str
+    label: str
+    role: Role
+    namespaces: list[str] | None
+    created_at: str
+    expires_at: str | None
+    revoked: bool
 
 
 class Accounts:
@@ -302,18 +315,18 @@ class Accounts:
             if item.serial in stored
         ]
 
-    async def listed_keys(self, access: Access) -> list[dict[str, Any]]:
+    async def listed_keys(self, access: Access) -> list[KeyEntry]:
         """The account's keys as their grants say: all for owners, else one's own."""
         if access.is_owner:
             return await self.all_keys(access.account)
         return await self._key_entries(await self.chain(access.account), [access.key])
 
-    async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
+    async def all_keys(self, account: AccountId) -> list[KeyEntry]:
         """Every key of an account, in order of its first grant."""
         chain = await self.chain(account)
         return await self._key_entries(chain, list(chain.grants))
 
-    async def _key_entries(self, chain: Chain, keys: Sequence[PublicKey]) -> list[dict[str, Any]]:
+    async def _key_entries(self, chain: Chain, keys: Sequence[PublicKey]) -> list[KeyEntry]:
         labels = await self._labels(chain, keys)
         now_ms = to_ms(self._clock())
         return [_key_entry(chain, key, labels, now_ms) for key in keys]
@@ -356,7 +369,7 @@ def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:
     return [item for item in chain.items if item.recipient in wanted]
 
 
-def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> dict[str, Any]:
+def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> KeyEntry:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
     held = chain.live(key, now_ms) or grants  # of what is over, what it was

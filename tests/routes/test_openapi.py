@@ -30,6 +30,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.routes import memwal_mcp
 from relayer.sealed.keys import Identity
 from tests.conftest import database_copy
+from tests.described import named_by
 from tests.processes import create_account, running_relayer
 from tests.signing import signed_headers
 
@@ -140,7 +141,7 @@ async def desk(
                 session.auth = Signature(identity, account["account_id"])
                 document = session.get(f"{relayer.url}/schema/openapi.json").json()
                 known = _known(session, relayer.url, account)
-                yield Desk(relayer.url, session, _narrowed(document, known))
+                yield Desk(relayer.url, session, _closed(document, known))
 
 
 def _known(session: requests.Session, url: str, account: Json) -> dict[str, list[str]]:
@@ -159,6 +160,32 @@ def _known(session: requests.Session, url: str, account: Json) -> dict[str, list
         "webhook_id": [webhook],
         "follow": ["false"],
     }
+
+
+def _closed(document: Json, known: dict[str, list[str]]) -> Json:
+    """The document with these values in requests, and with no members in answers but its own."""
+    schemas = document["components"]["schemas"]
+    asked, answered = set[str](), set[str]()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            asked |= named_by(operation.get("requestBody"), schemas)
+            answered |= named_by(operation["responses"], schemas)
+    closed = {
+        name: schema | {"additionalProperties": False}
+        if name in answered - asked
+        else _narrowed(schema, known)
+        for name, schema in schemas.items()
+    }
+    paths = {
+        path: {
+            method: _narrowed({**operation, "responses": {}}, known)
+            | {"responses": operation["responses"]}
+            for method, operation in operations.items()
+        }
+        for path, operations in document["paths"].items()
+    }
+    components = document["components"] | {"schemas": closed}
+    return document | {"paths": paths, "components": components}
 
 
 def _narrowed(value: Any, known: dict[str, list[str]]) -> Any:
@@ -214,7 +241,7 @@ def test_the_relayer_keeps_to_its_document(desk: Desk) -> None:
     """No request made of the document fails the server, and no answer is another than it says."""
     assert len(desk.members) > 35  # the table is read
     wrong = [(label, _wrong(desk, strategy)) for label, strategy in _cases(desk)]
-    assert [(label, found) for label, found in wrong if found] == []
+    assert not [(label, *sorted(found)) for label, found in wrong if found]
     assert {label for label, status in desk.found if status >= 500} <= NOT_OFFERED
     assert not any(status == 503 for _, status in desk.found)
     succeeded = {label for label, status in desk.found if status < 300}

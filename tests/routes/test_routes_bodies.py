@@ -30,10 +30,10 @@ from tests.signing import client_of, signed_headers
 __all__ = ["client", "desk", "named"]  # fixtures
 
 
-@pytest.mark.parametrize("form", [memories.RememberBody, memwal.RememberBody])
+@pytest.mark.parametrize("form", [memories.RememberBody, memwal.MemwalRememberBody])
 def test_a_body_shows_nothing_of_what_was_sent(form: type[bodies.Body]) -> None:
     named = {"relayer": "0" * 64} if form is memories.RememberBody else {}
-    assert repr(msgspec.convert({"text": "Anna", **named}, form)) == "RememberBody(…)"
+    assert repr(msgspec.convert({"text": "Anna", **named}, form)) == f"{form.__name__}(…)"
 
 
 @pytest.mark.parametrize("path", OUR_BODIES)

@@ -26,6 +26,7 @@ from litestar.types import ASGIApp
 from relayer.clock import utc_now
 from relayer.database.pool import Connection, Database
 from relayer.http.checks import PUBLIC
+from relayer.http.openapi import document
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Namespace,
@@ -318,15 +319,15 @@ def guarded(app: ASGIApp) -> Json:
     inner: Any = app
     while not isinstance(inner, Litestar):
         inner = inner._app
-    document: Json = inner.openapi_schema.to_schema()
+    whole = document(inner.routes)
     public = {(method, path) for method, path, handler in handlers(app) if handler.opt.get(PUBLIC)}
     paths = {
         path: {
             m: described for m, described in operations.items() if (m.upper(), path) not in public
         }
-        for path, operations in document["paths"].items()
+        for path, operations in whole["paths"].items()
     }
-    return document | {"paths": paths}
+    return whole | {"paths": paths}
 
 
 def hence(seconds: float) -> datetime:

@@ -52,8 +52,8 @@ MADE: Mapping[Any, Callable[[Any], object]] = {
     namespaces.NamespaceBody: repr,
     consolidating.ConsolidateBody: lambda b: bodies.namespace_of(b.namespace),
     proof.BlobsBody: lambda b: proof.blob_names(b.blob_ids),
-    memwal.RecallBody: repr,
-    memwal.BulkBody: repr,
+    memwal.MemwalRecallBody: repr,
+    memwal.MemwalBulkBody: repr,
     memwal_manual.ManualBody: lambda b: manual._unit(np.array(b.vector)),
 }
 _FORMS = tuple(MADE)
