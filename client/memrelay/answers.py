@@ -1,4 +1,4 @@
-"""How an answer's JSON becomes a frozen value, and back.
+"""Turns an answer's JSON into a frozen value, and back.
 
 It does not own the answers themselves (`models.py`).
 

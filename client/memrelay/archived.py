@@ -456,7 +456,7 @@ def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterato
 
 @dataclass(frozen=True, kw_only=True)
 class _Sealed(Answer):
-    """What of a memory was sealed."""
+    """The sealed part of a memory."""
 
     text: str
     tags: tuple[str, ...]

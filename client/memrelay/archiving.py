@@ -124,11 +124,11 @@ class Losses:
                 self._without[record["id"]] = names_of(record)
 
     def is_erased(self, *names: str) -> bool:
-        """Whether a tombstone has one of these names."""
+        """Return whether a tombstone has one of these names."""
         return not self._erased.isdisjoint(names)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return their number."""
         return sum(not names & self._erased for names in self._without.values())
 
 
@@ -151,7 +151,7 @@ def named_blobs(tombstone: Mapping[str, Any]) -> set[str]:
 
 @dataclass
 class Standing:
-    """How far an export is: where it goes on, and what was named by receipts since it began."""
+    """The progress of an export: where it goes on, and what receipts named since it began."""
 
     evidence: Evidence
     part: str = _PAGED[0]
@@ -325,7 +325,7 @@ def _export_into(
 
 
 def _unreadable(what: str, error: Invalid, beginning: Path) -> UntrustedRelayer:
-    """What no reader of an archive would believe, told to who would have relied on it."""
+    """Return the error for rows that no reader of an archive would believe."""
     return UntrustedRelayer(
         error.code,
         f"{what} of this account does not hold, and nobody could read an archive with it: {error} "

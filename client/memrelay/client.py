@@ -1,4 +1,4 @@
-"""What both clients share: their options, session, and the HTTP request of a step.
+"""Holds the parts of both clients: options, session, and the HTTP request of a step.
 
 It does not own carrying steps out (`async_client.py`, `sync_client.py`) or any operation
 (`operations/`).
@@ -39,7 +39,7 @@ class Limits(TypedDict, total=False):
 
 
 class Choices(Limits, total=False):
-    """What has a default; the words are those of `Settings`."""
+    """The options that have a default; the words are those of `Settings`."""
 
     namespace: str
     aliases: Mapping[str, Sequence[str]]

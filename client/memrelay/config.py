@@ -48,7 +48,7 @@ _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where the relayer is, who this client is, and in which namespace it works.
+    """The settings of a client: its relayer, its key, and the namespace in which it works.
 
     `custody` is `sealed` (always unlock), `managed` (never) or `auto`: ask once, and stay with
     sealed for good where the account was sealed once. `aliases` are other words for words of a
@@ -135,7 +135,7 @@ class Settings:
 
 
 class Unconnectable(ConfigError):
-    """What the environment says of proxies or certificates is of no use."""
+    """A setting of the environment for proxies or certificates is of no use."""
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def _are_aliases(others: object) -> bool:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether the folder can be written, or made where it is missing."""
+    """Return whether the folder can be written, or made where it is missing."""
     while not folder.exists():
         folder = folder.parent
     return os.access(folder, os.W_OK)

@@ -1,4 +1,4 @@
-"""How many there are of something, as people say it.
+"""Writes a number with its noun, as people say it.
 
 Not here: the counts in JSON, which are numbers.
 """

@@ -124,7 +124,7 @@ class _Stream:
 
 
 class _Backend:
-    """What connects, as httpcore uses it."""
+    """The part that connects, as httpcore uses it."""
 
     def __init__(self, backend: Any, deadline: Deadline) -> None:
         self._backend = backend

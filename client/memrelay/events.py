@@ -1,4 +1,4 @@
-"""What happens to an account, as a stream tells it: its lines read, and how to go on after a break.
+"""Reads the stream of an account's events, and finds where to go on after a break.
 
 `listen` is a generator of steps like the operations of `exchange.py`, and free of I/O like them. It
 does not own carrying them out (`listening.py`, `async_listening.py`).

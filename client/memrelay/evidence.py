@@ -1,4 +1,4 @@
-"""What stands for an archive: its receipts, followed, and whether it has what they promise.
+"""Follows an archive's receipts, and checks that it has what they promise.
 
 It does not own the records (`archiving.py`), what receipts promise together (`verifying.py`) or
 their signatures (`sealed/`).
@@ -73,7 +73,7 @@ class Evidence:
 
 
 class Promised:
-    """What the receipts of an archive promise, beside what it has."""
+    """The objects that an archive's receipts promise, beside those that it has."""
 
     def __init__(self) -> None:
         self._promises = Promises()

@@ -92,7 +92,7 @@ class Received:
 
     @property
     def is_success(self) -> bool:
-        """Whether the relayer did what it was asked."""
+        """True if the relayer carried out the request."""
         return 200 <= self.status_code < 300
 
 

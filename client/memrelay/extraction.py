@@ -1,4 +1,4 @@
-"""How the facts of a turn were found, in words.
+"""Says in words how the facts of a turn were found.
 
 It does not own what a relayer answers (`models.py`), nor where the words are shown.
 

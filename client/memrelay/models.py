@@ -1,4 +1,4 @@
-"""What the relayer answers, as frozen values.
+"""Defines the relayer's answers as frozen values.
 
 It does not own requests or the reading of JSON (`answers.py`). Field names are the HTTP API's own.
 
@@ -88,7 +88,7 @@ class Remembered(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation(Answer):
-    """Why a memory was found: what was measured, and the parts whose sum is its score.
+    """The reasons why a memory was found: measures, and the parts whose sum is its score.
 
     `cosine` is the similarity of the nearest passage, None without a vector yet; `keyword` the
     relevance by words, 0 to 1; `matched` the words of the query that it has.
@@ -212,7 +212,7 @@ class Reply(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Restored(Answer):
-    """What a restore rebuilt from the stored objects of a namespace."""
+    """The result of a restore from the stored objects of a namespace."""
 
     restored: int
     skipped: int
@@ -247,7 +247,7 @@ class Forgotten(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryStatus(Answer):
-    """How far a memory got: pending, running, uploaded, done, failed or not_found.
+    """The progress of a memory: pending, running, uploaded, done, failed or not_found.
 
     `extractor` is who found the facts of a pending text that is done by now.
     """
@@ -269,7 +269,7 @@ class Stats(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction(Answer):
-    """Who finds facts at a relayer, model or rules, and what the account's turns gave.
+    """The relayer's way to find facts, model or rules, and what the account's turns gave.
 
     `waiting` turns have no facts yet; at `failed` ones, these and those of the last day, the
     language model failed, last for `failure`. The counts of turns are for keys of the account.
@@ -285,7 +285,7 @@ class Extraction(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage(Answer):
-    """What the account uses of what it may use; earlier revisions use bytes, too.
+    """The account's usage beside its limits; earlier revisions use bytes, too.
 
     `storage_bytes` of sealed texts and `index_bytes` of what finds them count together.
     """
@@ -305,7 +305,7 @@ class Usage(Answer):
 
     @property
     def used_bytes(self) -> int:
-        """What counts for `storage_bytes_max`."""
+        """The bytes that count for `storage_bytes_max`."""
         return self.storage_bytes + self.index_bytes
 
 
@@ -400,7 +400,7 @@ class Rotated(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class NamespaceRotation(Answer):
-    """How far a namespace is that is sealed anew; earlier revisions and turns count as well."""
+    """The progress of sealing a namespace anew; earlier revisions and turns count as well."""
 
     name: str
     total: int
@@ -420,7 +420,7 @@ class BlockedMemory(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Rotation(Answer):
-    """How far an account has followed to its newest epoch.
+    """The progress of an account to its newest epoch.
 
     `older` is all that is still sealed under an older one, also where that is to stay so; `blocked`
     are those of the first 20 that remain, as far as sealing anew has come, that wait for more than

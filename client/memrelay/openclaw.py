@@ -1,4 +1,4 @@
-"""What OpenClaw's configuration needs for this plugin: what is missing, added, and taken back.
+"""Adds to OpenClaw's configuration what this plugin needs, and takes it back.
 
 It does not own asking the user, or looking for OpenClaw (`commands/openclaw.py`).
 
@@ -87,7 +87,7 @@ class Configuration:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the plugin hands to the gateway, as it stands there."""
+        """The settings that the plugin hands to the gateway, as they stand there."""
         entry = _at(self.values, ENTRY)
         given = _part(entry, "config") if isinstance(entry, dict) else {}
         return {name: value for name, value in given.items() if name not in _NOT_HANDED_OVER}
@@ -173,7 +173,7 @@ class NotEditable(ConfigError):
 
 
 class Record:
-    """What was changed in which configuration, kept beside the profile until it is taken back."""
+    """The record of changes to a configuration, kept beside the profile until they are undone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What the relayer answers when memories are looked through, corrected and forgotten.
+"""Defines the relayer's answers when memories are listed, corrected and forgotten.
 
 It does not own the memories themselves (`models.py`) or requests. Field names are the HTTP API's
 own.
@@ -19,7 +19,7 @@ STATES = ("active", "superseded", "pending_review", "rejected", "all")
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Answer):
-    """What two memories have to do with each other, or a memory with the turn it came from."""
+    """The relation of two memories, or of a memory to the turn it came from."""
 
     relation: str
     memory_id: str
@@ -111,7 +111,7 @@ class EpisodePage(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetStatus(Answer):
-    """What became of one id: erased, already_erased or not_found."""
+    """The outcome of one id: erased, already_erased or not_found."""
 
     id: str
     status: str
@@ -119,7 +119,7 @@ class ForgetStatus(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenMany(Answer):
-    """What was erased, or with a dry run would be; `more` is still there.
+    """The memories that were erased, or with a dry run would be; `more` are still there.
 
     `ids` are the first 100, `results` says for each id that was named what became of it, and
     `pending` while an outside store has not confirmed.
@@ -144,7 +144,7 @@ class AccountClosed(ForgottenMany):
 
 @dataclass(frozen=True, kw_only=True)
 class AccountSettings(Answer):
-    """What the account has chosen, for all its keys."""
+    """The settings that the account has chosen, for all its keys."""
 
     redact: bool
     contradictions: str

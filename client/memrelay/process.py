@@ -1,4 +1,4 @@
-"""What a process that is a command does to itself first.
+"""Prepares a process that is a command.
 
 It does not own the keys (`sealed/keys.py`), or files of this user alone (`private.py`).
 """

@@ -1,4 +1,4 @@
-"""What a client has verified so far, in a file beside its profile.
+"""Stores what a client has verified so far, in a file beside its profile.
 
 It does not own the use of it (`session.py`).
 
@@ -22,7 +22,7 @@ from memrelay.sealed.statement import read_named
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What this client has verified so far; a relayer that offers less is refused.
+    """The state that this client has verified so far; a relayer that offers less is refused.
 
     `receipt_*` is the newest receipt that came with an answer, `checked_*` the end of the chain
     that was followed link by link. `grant_serial` is the highest that owners signed,

@@ -112,7 +112,7 @@ class Grants(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Introduction(Answer):
-    """What a relayer says about itself, and the `relayer-next` objects that led to its key."""
+    """The statement of a relayer, and the `relayer-next` objects that led to its key."""
 
     statement: str
     succession: tuple[str, ...] | None = None
@@ -146,7 +146,7 @@ def told_namespace(name: str) -> str:
 
 
 class Session:
-    """What one client knows of its relayer and account, and how it asks."""
+    """The state of one client about its relayer and account, and the way it asks."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Session:
 
     @property
     def seen(self) -> SeenFile:
-        """What was verified so far."""
+        """The file of what was verified so far."""
         return self._seen
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""What a relayer's receipts promise, and whether what it stores keeps it: rules, free of I/O.
+"""Compares what a relayer stores with what its receipts promise: rules, free of I/O.
 
 It does not own fetching any of it (`operations/proving.py`) or the signatures (`sealed/`).
 
@@ -92,7 +92,7 @@ class Item(Answer):
 
     @property
     def place(self) -> tuple[bytes, int]:
-        """Which revision it is."""
+        """The id of its memory and the number of its revision."""
         return UUID(self.id).bytes, self.revision
 
     @property
@@ -128,7 +128,7 @@ class Stated(NamedTuple):
 
 @dataclass
 class Promises:
-    """What the receipts of an account say together; feed them in order.
+    """The promises of all receipts of an account together; feed them in order.
 
     `complete` says that they were followed from the account's beginning.
     """
@@ -213,7 +213,7 @@ class Promises:
             self._named[item] = left
 
     def named(self, item: bytes, revision: int) -> Named | None:
-        """What the receipts promise for a revision."""
+        """Find what the receipts promise for a revision."""
         return next((n for n in self._named.get(item, ()) if n.revision == revision), None)
 
     def __iter__(self) -> Iterator[tuple[bytes, Named]]:
@@ -221,7 +221,7 @@ class Promises:
         yield from ((item, n) for item, revisions in self._named.items() for n in revisions)
 
     def judge(self, item: Item) -> Iterator[Finding]:
-        """What does not hold of the name under which a revision is stored."""
+        """Yield what is wrong with the name under which a revision is stored."""
         place, revision = item.place
         named = self.named(place, revision)
         if named is None and (place in self.erased or self.closed):
@@ -254,7 +254,7 @@ def _about(receipt: Receipt, expected: str, found: str, item: bytes | None = Non
 
 
 def judge_blob(account: bytes, item: Item, data: bytes | None, problem: str) -> Iterator[Finding]:
-    """What does not hold of a revision's own bytes; `problem` says why there are none."""
+    """Yield what is wrong with a revision's own bytes; `problem` says why there are none."""
     if data is None:
         yield Finding(what="blob", id=item.id, expected=item.blob_id, found=problem)
         return
@@ -300,7 +300,7 @@ def _judge_header(account: bytes, item: Item, data: bytes) -> Iterator[Finding]:
 
 
 def judge_newest(items: Iterable[Item]) -> Iterator[Finding]:
-    """What does not hold of revisions, the newest that is stored of each memory: it is in force."""
+    """Yield what is wrong with the newest stored revision of each memory, which is in force."""
     for item in items:
         if item.earlier:
             expected = f"revision {item.revision} in force: none is newer"
@@ -310,7 +310,7 @@ def judge_newest(items: Iterable[Item]) -> Iterator[Finding]:
 def judge_state(
     item: Item, stated: Stated | None, state: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
-    """What a row says otherwise than the newest signed state of its memory, or of a new one."""
+    """Yield where a row differs from the newest signed state of its memory, or of a new one."""
     said, due = item.state, dict(NEW_STATE if state is None else state)
     for unlisted in ("merged", "default_life"):  # of a link and of an end, in no inventory
         due.pop(unlisted, None)
@@ -328,7 +328,7 @@ def judge_state(
 
 
 def judge_grants(promises: Promises, names: Mapping[int, str]) -> Iterator[Finding]:
-    """What differs between the grants that receipts name and those that there are, by serial."""
+    """Yield the differences between the grants that receipts name and those present, by serial."""
     if promises.serial != max(names, default=0):
         expected, found = f"serial {promises.serial}", f"serial {max(names, default=0)}"
         yield Finding(what="grants", expected=expected, found=found)
@@ -372,7 +372,7 @@ class Landmarks:
         yield from self._compare(start.seq, start.head)
 
     def pass_by(self, receipt: Receipt, *, begins: bool) -> Iterator[Finding]:
-        """What was seen before and is not so in the chain, up to this receipt."""
+        """Yield what was seen before and is not so in the chain, up to this receipt."""
         yield from self._compare(receipt.seq, receipt.digest)
         if begins and receipt.op == "rebuild":
             yield from self._before(receipt)
@@ -388,7 +388,7 @@ class Landmarks:
                 )
 
     def _before(self, receipt: Receipt) -> Iterator[Finding]:
-        """What was seen from before an account was rebuilt; its last receipt may be linked."""
+        """Yield what was seen before an account was rebuilt; its last receipt may be linked."""
         for seq in sorted(seq for seq in self.heads if seq < receipt.seq):
             for head, where in self.heads.pop(seq):
                 if (seq, head) != (receipt.seq - 1, receipt.prev):
@@ -400,7 +400,7 @@ class Landmarks:
                     )
 
     def left(self, seq: int) -> Iterator[Finding]:
-        """What was seen and lies beyond the chain's end."""
+        """Yield what was seen and lies beyond the chain's end."""
         for missed in sorted(n for n in self.heads if n > seq):
             for head, where in self.heads[missed]:
                 yield Finding(
@@ -413,7 +413,7 @@ class Landmarks:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification(Answer):
-    """What was checked and what does not hold.
+    """The result of a verification: what was checked, and what does not hold.
 
     `unchecked` names what this key may not see; `unproven` counts revisions that are stored and
     whose receipts lie before what could be followed.

@@ -63,7 +63,7 @@ class WebhookList(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial(Answer):
-    """What became of a test: whether it was taken, else why not."""
+    """The outcome of a test: whether it was taken, else why not."""
 
     id: str
     delivered: bool

@@ -27,7 +27,7 @@ _HALF_WRITTEN = re.compile(r"\.[a-z0-9_-]+\.json(\.pending|\.revoked)?\.[a-z0-9_
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done for one agent: grants to a new key, its profile, an old key's end.
+    """The steps to take for one agent: grants to a new key, its profile, an old key's end.
 
     `replaced` is the old one's private key, where that is here: what waits sealed for it is then
     sealed for the new one.
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def state(self) -> str:
-        """What the agent is once this is done."""
+        """The agent's state once this is done."""
         return "rotated" if self.replaces else "created"
 
 

@@ -1,4 +1,4 @@
-"""What an agent holds, what it shall hold, and the grants between the two; free of I/O.
+"""Compares what an agent holds with what it shall hold, and makes the grants between; no I/O.
 
 It does not own keys, files or requests (`files.py`, `provision.py`).
 
@@ -37,7 +37,7 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Share(Answer):
-    """What one grant gives: a role in some namespaces, until a time or for good."""
+    """The content of one grant: a role in some namespaces, until a time or for good."""
 
     role: str
     namespaces: tuple[str, ...]
@@ -46,7 +46,7 @@ class Share(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What an agent shall hold; what is None stays as it is.
+    """The access that an agent shall hold; a member that is None stays as it is.
 
     A new agent is a writer of its own namespace, shares none and does not expire. `role` counts for
     the shared namespaces as well, unless `shared_role` is given; it raises none that is held in a

@@ -1,4 +1,4 @@
-"""What `export FILE` and `import FILE` do with archives; all others are in `files.py`.
+"""Runs `export FILE` and `import FILE` on archives; `files.py` has all other exports.
 
 It does not own the formats or the order of requests (`archiving.py`, `archived.py`).
 """

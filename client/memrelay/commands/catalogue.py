@@ -1,4 +1,4 @@
-"""Which commands there are: the module of each, and its line in the list that `--help` shows.
+"""Lists the commands: the module of each, and its line in what `--help` shows.
 
 A command's module is imported when that command is asked for, and no other is: most need more time
 to import than to run. It does not own the commands' arguments, which their modules register.

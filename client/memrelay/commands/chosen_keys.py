@@ -1,4 +1,4 @@
-"""Which keys a person means who names some to be revoked, shown and agreed to before they are.
+"""Finds the keys that a person names to revoke, and shows them before anything is revoked.
 
 It does not own revoking (`keys.py`, `rotation.py`) or agents' keys as such (`agents/`).
 

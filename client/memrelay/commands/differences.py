@@ -1,4 +1,4 @@
-"""What changed between two revisions of a memory, for people to read.
+"""Shows people what changed between two revisions of a memory.
 
 It does not own what is shown around it (`listing.py`).
 """

@@ -1,4 +1,4 @@
-"""How memories look to people: their text, writer and time, and that there are none.
+"""Shows memories to people: their text, writer and time, or that there are none.
 
 It does not own lists of them (`listing.py`).
 """

@@ -92,7 +92,7 @@ def export(shell: Shell) -> None:
 
 
 def _found(shell: Shell) -> tuple[dict[str, Collected], bool]:
-    """What is to be exported in clear, by namespace, and whether nothing else is there."""
+    """Collect what is to be exported in clear, by namespace; tell whether nothing else is there."""
     args = shell.args
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]

@@ -1,4 +1,4 @@
-"""How a group of commands adds itself to the command line, with the options that all have.
+"""Adds a group of commands to the command line, with the options that all have.
 
 It does not own any command.
 """

@@ -124,7 +124,7 @@ def _welcome(
 
 
 def _known(shell: Shell, path: Path) -> dict[str, Any]:
-    """What the profile to come holds beside its key: of arguments, the environment, the old one."""
+    """Collect the new profile's other members: from arguments, the environment, the old profile."""
     args = shell.args
     values = {k: v for k, v in read_profile(path, missing_ok=True).items() if k in VARIABLES}
     values |= {k: shell.environ[v] for k, v in VARIABLES.items() if shell.environ.get(v)}

@@ -68,7 +68,7 @@ def verify(shell: Shell) -> None:
 
 
 def _telling(line: ExitStack) -> Callable[[str, int], None]:
-    """What tells how much was checked; the line of the one ends where that of the next begins."""
+    """Return a function that shows the progress; a new kind of check ends the line before it."""
     lines: dict[str, ProgressLine] = {}
 
     def tell(what: str, number: int) -> None:

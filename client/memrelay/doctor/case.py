@@ -1,4 +1,4 @@
-"""What is examined: one profile with its relayer, and the commands that would mend it.
+"""Holds the subject of an examination: a profile with its relayer, and commands that mend it.
 
 It does not own the checks.
 
@@ -82,7 +82,7 @@ class Case:
 
     @cached_property
     def seen(self) -> Seen:
-        """What this client saw of the relayer before."""
+        """The state of the relayer that this client verified before."""
         return SeenFile(self.settings.seen_path).value
 
     @cached_property
@@ -99,7 +99,7 @@ class Case:
 
     @cached_property
     def usage(self) -> Usage:
-        """What the account uses, and how the relayer finds facts."""
+        """The account's usage, and the way in which the relayer finds facts."""
         return self.client.usage()
 
     @cached_property
@@ -161,20 +161,20 @@ class Case:
         return f"memrelay {text}{self._main_options}"
 
     def correct(self, name: str, value: str) -> str:
-        """What gives a setting another value, in the place where it came from."""
+        """Return the command that changes a setting, in the place where it came from."""
         if self.overrides.get(VARIABLES[name]) or not self.path.exists():
             return f"export {VARIABLES[name]}={shlex.quote(value)}"
         return f"${{EDITOR:-vi}} {shlex.quote(str(self.path))}"
 
     def renew(self) -> str:
-        """What an owner types to grant this key's holder what it needs."""
+        """Return the command by which an owner grants this key's holder what it needs."""
         if name := self._agent_name():
             return self.agents(f"provision {name}")
         namespace = shlex.quote(self.settings.namespace)
         return f"memrelay keys add --namespace {namespace} --out NEW.json"
 
     def prolong(self) -> str:
-        """What an owner types before a grant ends."""
+        """Return the command that an owner types before a grant ends."""
         name = self._agent_name()
         return self.agents(f"rotate {name} --expires 90d") if name else self.renew()
 
@@ -186,13 +186,13 @@ class Case:
         return self.agent or (self.path.stem if self.path.parent.name == "agents" else None)
 
     def trust(self) -> str:
-        """What accepts another relayer; its key comes from the operator, not from here."""
+        """Return the command that accepts another relayer; its key comes from the operator."""
         if self.overrides.get(VARIABLES["relayer_key"]) or not self.path.exists():
             return f"export {VARIABLES['relayer_key']}=KEY"
         return self.command("trust KEY")
 
     def set_clock(self) -> str:
-        """What sets this machine's clock."""
+        """Return the command that sets this machine's clock."""
         return _SET_CLOCK.get(sys.platform, "sudo timedatectl set-ntp true")
 
 

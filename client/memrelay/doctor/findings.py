@@ -1,4 +1,4 @@
-"""What a check finds, in plain words, and what to type.
+"""Words the result of a check, with the command to type.
 
 It does not own the checks (`examination.py` lists them). No finding holds a private key, a memory
 or a query; public keys are masked.
@@ -16,7 +16,7 @@ OK, WARNING, PROBLEM, SKIPPED = "ok", "warning", "problem", "not looked at"
 
 
 class Verdict(NamedTuple):
-    """How one thing stands; `command` is what to type about it, None for nothing."""
+    """The result of one check; `command` is the text to type about it, None for nothing."""
 
     state: str
     detail: str

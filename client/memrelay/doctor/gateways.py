@@ -169,7 +169,7 @@ def check_spool(case: Case) -> Verdict:
 
 
 def _orphaned(case: Case, folder: Path, names: Sequence[str]) -> Verdict | None:
-    """What waits for no key that is here, as of an agent that was revoked; no gateway opens it."""
+    """Find turns that wait for no key here, as of a revoked agent; no gateway can open them."""
     here = {SpoolKey.of(identity).name for identity in case.identities()}
     orphans = [name for name in names if kept_since(name) is not None and key_of(name) not in here]
     if not orphans:

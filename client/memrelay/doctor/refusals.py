@@ -1,4 +1,4 @@
-"""Why a relayer is not reached, or refuses a key that it gives no reason to: by elimination.
+"""Finds by elimination why a relayer is not reached, or refuses a key without a reason.
 
 It does not own the checks (`relayer.py`, `key.py`).
 
@@ -127,7 +127,7 @@ def _health(url: httpx.URL) -> str:
 
 
 class Refusal(NamedTuple):
-    """Why a key is refused: a fixed word, and a sentence.
+    """The reason for which a key is refused: a fixed word, and a sentence.
 
     The word is `clock`, `account`, `expired`, `revoked`, `ungranted`, `unknown account`, or
     `unclear` when this machine cannot know more.

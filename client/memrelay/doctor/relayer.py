@@ -21,7 +21,7 @@ API_MAJOR = "1"
 
 @dataclass(frozen=True, kw_only=True)
 class Health(Answer):
-    """How a relayer says it is."""
+    """The health that a relayer states."""
 
     status: str
 

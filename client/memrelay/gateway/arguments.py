@@ -1,4 +1,4 @@
-"""What models and their hosts put in the place of a text.
+"""Reads what models and their hosts put in the place of a text.
 
 It does not own which arguments a tool takes (`schemas.py`, `mcp/tools.py`).
 

@@ -23,7 +23,7 @@ _TURNS_MAX = 9  # of a session: the newest, and those whose answers or end may s
 
 
 class Capture(Protocol):
-    """What captures a turn."""
+    """The function that captures a turn."""
 
     def __call__(
         self, messages: Sequence[Message], context: Context, *, occurred_at: datetime | None
@@ -33,7 +33,7 @@ class Capture(Protocol):
 
 @dataclass
 class _Turn:
-    """What is known of a run; without names of runs, of a question."""
+    """The state of a run; without names of runs, of a question."""
 
     context: Context
     prompt: str

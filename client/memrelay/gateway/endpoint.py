@@ -1,4 +1,4 @@
-"""Where a running gateway listens, and how a program of this machine asks it something.
+"""Finds where a running gateway listens, and asks it something from this machine.
 
 It does not own what the gateway answers (`serve.py`).
 

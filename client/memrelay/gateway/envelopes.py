@@ -61,7 +61,7 @@ _QUEUE: Final = re.compile(r"^\[Queued messages [^\[\]\n]{1,80}\][^\S\n]*(?:\n|\
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What was in an envelope; `speaker` is who said it in a group, else empty."""
+    """The content of an envelope; `speaker` is the name of its sender in a group, else empty."""
 
     text: str
     speaker: str = ""

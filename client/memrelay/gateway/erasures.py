@@ -29,7 +29,7 @@ _Place = tuple[str, str]  # an agent's name, and one of a session
 
 @dataclass(eq=False)
 class _Cut:
-    """Where a session is cut: after the turn that erased, as far as that is known."""
+    """The place where a session is cut: after the turn that erased, as far as that is known."""
 
     at: datetime
     run: str | None

@@ -1,4 +1,4 @@
-"""What a gateway tells the hooks and gets back, read leniently from its JSON.
+"""Reads a gateway's events leniently from their JSON, and writes what it gets back.
 
 It does not own what the texts mean (`conversation.py`). A member of an unexpected type counts as
 absent: a new version of a gateway must not break a turn.
@@ -13,7 +13,7 @@ USER, ASSISTANT = "user", "assistant"
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a hook or a tool is called: which agent, in which session, why."""
+    """The place of a call to a hook or a tool: its agent, its session, and the reason."""
 
     agent_id: str | None = None
     session_key: str | None = None
@@ -25,7 +25,7 @@ class Context:
 
     @property
     def session_names(self) -> tuple[str, ...]:
-        """What its session is called, by its id first; not every gateway tells both everywhere."""
+        """The names of its session, the id first; not every gateway tells both everywhere."""
         return tuple(encodable(name) for name in (self.session_id, self.session_key) if name)
 
     @classmethod
@@ -98,7 +98,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Injection:
-    """What a hook adds to a turn: before the user's prompt, and after the system prompt."""
+    """The text that a hook adds to a turn: before the user's prompt and after the system prompt."""
 
     prepend_context: str | None = None
     append_system_context: str | None = None

@@ -1,4 +1,4 @@
-"""What people say without telling anything: greetings, thanks, assent, bare commands.
+"""Lists the words by which people tell nothing: greetings, thanks, assent, bare commands.
 
 It does not own how a text is compared with them (`trivial.py`): case, accents and vowel signs of
 Arabic do not count there, nor do repeats of a letter.

@@ -1,4 +1,4 @@
-"""Which texts are worth keeping, and which try to command the model.
+"""Judges whether a text is worth keeping, and whether it tries to command the model.
 
 It does not own where the texts come from (`conversation.py`), nor the thresholds (`settings.py`).
 

@@ -1,4 +1,4 @@
-"""What the model gets to read: memories as data, and when to use which tool.
+"""Writes what the model reads: memories as data, and when to use which tool.
 
 It does not own which memories fit (`hooks.py`), nor how its blocks are found again
 (`conversation.strip_injected`).
@@ -276,7 +276,7 @@ class _Entry:
 
 
 class _Room:
-    """What is left of a budget of estimated tokens, 0 for none, beside lines that are given."""
+    """The rest of a budget of estimated tokens, 0 for none, beside lines that are given."""
 
     def __init__(self, tokens_max: int, lines: Iterable[str]) -> None:
         self._tokens_max = tokens_max

@@ -1,4 +1,4 @@
-"""Whose turns are remembered, as which agent, in which namespace.
+"""Decides whose turns are remembered, as which agent, in which namespace.
 
 It does not own what a text is worth (`filters.py`), nor which key an agent has (`roster.py`).
 

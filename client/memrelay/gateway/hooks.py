@@ -1,4 +1,4 @@
-"""What happens before and after every turn of an agent: recall, capture, and the tools between.
+"""Runs before and after every turn of an agent: recall, capture, and the tools between.
 
 It does not own any rule about texts (`guards.py`, `conversation.py`, `filters.py`, `framing.py`),
 the delivery of captured turns (`capture.py`) or what the tools do (`tools.py`).

@@ -36,7 +36,7 @@ class Failure:
 
 
 class Outages:
-    """What fails at present: for each key and operation, and for each agent if only that fails."""
+    """The failures at present, by key and operation, and by agent if only that one fails."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.now_s = monotonic

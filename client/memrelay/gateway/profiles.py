@@ -29,7 +29,7 @@ Source = tuple[Path, Callable[[], Settings]]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What was found in a profile when its file had this version, and when that was."""
+    """The content of a profile when its file had this version, and the time of that."""
 
     version: Version
     client: MemoryClient | None

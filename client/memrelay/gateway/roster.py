@@ -1,4 +1,4 @@
-"""Which client, and which namespace, belongs to the agent of a hook or a tool call.
+"""Finds the client and the namespace of the agent that a hook or a tool call is for.
 
 It does not own what a session key means (`guards.py`) or how profiles are made (`agents/`).
 
@@ -73,7 +73,7 @@ class Seat:
 
     @property
     def borrows(self) -> bool:
-        """Whether the agent uses the main profile's key for a namespace of its own."""
+        """True if the agent uses the main profile's key for a namespace of its own."""
         return self.namespace != _namespace(self.client)
 
     async def taken(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a gateway writes into a user's message, and which messages it writes itself.
+"""Strips what a gateway writes into a user's message, and finds messages that it wrote itself.
 
 It does not own blocks with tags (`blocks.py`), nor what says who sent a message (`envelopes.py`).
 The words are those of OpenClaw 2026.9 and Hermes 0.19, of earlier releases, and of the plugins and
@@ -143,7 +143,7 @@ _LIST_LINE: Final = re.compile(r"\s{0,8}(?:[-*•]|\d{1,3}[.)])\s|\s{2,8}\S")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What of a message its sender wrote; in a group, `speaker` is who that is.
+    """The part of a message that its sender wrote; in a group, `speaker` is that sender.
 
     One `by_gateway` holds no word of a person: it begins a run that no person began.
     """

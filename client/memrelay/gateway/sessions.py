@@ -1,4 +1,4 @@
-"""Which sessions of which agents began already, as far back as is worth knowing.
+"""Remembers which sessions of which agents began already, as far back as is worth knowing.
 
 It does not own what a session that begins is given (`hooks.py`).
 """

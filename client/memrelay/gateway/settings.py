@@ -27,7 +27,7 @@ CAPTURE_SCOPES = ("window", "turn")
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings:
-    """What the hooks do, and from which size on.
+    """The settings of the hooks: what they do, and from which size on.
 
     Lengths are in characters after cleaning, times in seconds. A `*_max` of 0 means no bound where
     the comment says so.

@@ -50,7 +50,7 @@ _NAME = re.compile(r"(\d{16})-[0-9a-f]{16}-[0-9a-f]{16}\.(turn|part|damaged)")
 
 @dataclass(frozen=True, repr=False)
 class SpoolKey:
-    """What seals and names the turns of one agent's key."""
+    """The key that seals and names the turns of one agent's key."""
 
     secret: bytes
     name: str

@@ -1,4 +1,4 @@
-"""What the tools answer a model: in plain words, with all that others wrote escaped.
+"""Words the tools' answers to a model, with all that others wrote escaped.
 
 It does not own what the tools do (`tools.py`) or how memories are shown (`framing.py`).
 """
@@ -26,7 +26,7 @@ _CONFLICTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ToolAnswer:
-    """What a tool answers: a text for the model, and the same as values for a program."""
+    """The answer of a tool: a text for the model, and the same as values for a program."""
 
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)

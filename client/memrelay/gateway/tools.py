@@ -1,4 +1,4 @@
-"""What the tools do that a model may call: search, get, store, forget, transcript.
+"""Carries out the tools that a model may call: search, get, store, forget, transcript.
 
 It does not own how they are described (`schemas.py`) or what they answer (`tool_answers.py`).
 

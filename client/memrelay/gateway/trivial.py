@@ -1,4 +1,4 @@
-"""Which texts say nothing: greetings, thanks, assent, bare commands, and signs alone.
+"""Finds texts that say nothing: greetings, thanks, assent, bare commands, and signs alone.
 
 It does not own which texts are worth keeping (`filters.py`).
 

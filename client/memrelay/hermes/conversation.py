@@ -1,4 +1,4 @@
-"""What was said in a session of Hermes, as far as it was heard, so that it is captured once.
+"""Tracks what was said in a session of Hermes, so that each turn is captured once.
 
 It does not own what is worth capturing (`gateway/`), when (`provider.py`), or that a memory was
 erased (`gateway/erasures.py`). A turn goes with those before it: "yes, the second one" says
@@ -46,12 +46,12 @@ class Conversation:
 
     @property
     def run(self) -> str:
-        """What tells the turn under way from all others."""
+        """The name that tells the turn under way from all others."""
         return self._run(self._turn)
 
     @property
     def asked(self) -> list[Message]:
-        """What the user said to begin the turn under way, if Hermes told that."""
+        """The user's messages that began the turn under way, if Hermes told them."""
         with self._lock:
             begun = list(self._begun.items())[-1:]
             return [Message(USER, text) for text, (_, number) in begun if number == self._turn]

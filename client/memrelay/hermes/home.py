@@ -1,4 +1,4 @@
-"""What a Hermes home has of ours: the provider's folder, its settings, and that it is chosen.
+"""Changes a Hermes home: the provider's folder, its settings, and the choice of it.
 
 It does not own what the provider does (`provider.py`), how the choice is written (`choice.py`)
 or asking the user (`commands/hermes.py`).

@@ -1,4 +1,4 @@
-"""What Hermes changes in its own small memory, repeated in ours, in order and in the background.
+"""Repeats in our memory what Hermes changes in its own, in order and in the background.
 
 It does not own when Hermes does so (`provider.py`). What fails is not tried again: Hermes itself
 still has the entry, and puts it into every prompt.

@@ -54,7 +54,7 @@ def register(ctx: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """What all agents of a process with the same settings share."""
+    """The parts that all agents of a process with the same settings share."""
 
     settings: HermesSettings
     roster: Roster

@@ -1,4 +1,4 @@
-"""What a file looks like that holds nothing memrelay reads, and what to type instead.
+"""Advises on a file that holds nothing memrelay reads: what it is, and what to type instead.
 
 It does not own the formats that are read (`formats.py`). Nothing of a file is quoted.
 """

@@ -1,4 +1,4 @@
-"""What somebody changed in an export of a memory that is still there.
+"""Finds what somebody changed in an export of a memory that is still there.
 
 It does not own reading the files (`files.py`) or sending the edit (`storing.py`).
 

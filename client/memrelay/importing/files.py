@@ -1,4 +1,4 @@
-"""Which files are read of what somebody named: files, folders, zip archives.
+"""Finds the files to read among those that somebody named: files, folders, zip archives.
 
 It does not own in which format a file is, or reading it (`formats.py`).
 

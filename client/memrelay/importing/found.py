@@ -1,4 +1,4 @@
-"""What a reader finds in a file: memories to be stored, and places that hold none.
+"""Holds what a reader finds in a file: memories to be stored, and places that hold none.
 
 It does not own the formats of files, nor the relayer's limits, which it only foretells.
 """

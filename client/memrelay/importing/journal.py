@@ -1,4 +1,4 @@
-"""Which parts of conversations were analyzed in earlier runs, in a file beside the profile.
+"""Remembers which parts of conversations earlier runs analyzed, in a file beside the profile.
 
 It does not own the sending (`analyzing.py`).
 

@@ -53,7 +53,7 @@ def blocks(lines: Sequence[str], first: int = 1) -> Iterator[Block]:
 
 
 class _Outline:
-    """Where a reader of Markdown stands: under which headings, in which bullet, table or code."""
+    """The place of a reader in Markdown: its headings, and its bullet, table or code."""
 
     def __init__(self) -> None:
         self._headings: list[tuple[int, str]] = []

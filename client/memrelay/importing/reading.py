@@ -34,7 +34,7 @@ class Unknown:
 
 @dataclass
 class Tally:
-    """How the entries and conversations of one file fared; `failed` ones were told to somebody.
+    """The counts of one file's entries and conversations; `failed` ones were reported.
 
     `unknown` are members that were left out; the last one stands for all beyond the first 20.
     `omitted` counts what is no memory, by the reason (`found.OMITTED`). `superseded` ones are among

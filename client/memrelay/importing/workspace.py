@@ -1,4 +1,4 @@
-"""What an agent's workspace has beside memories: its template, marks of state, and summaries.
+"""Finds what an agent's workspace has beside memories: template, marks of state, summaries.
 
 It does not own reading Markdown (`markdown.py`) or which files are a workspace's (`files.py`).
 

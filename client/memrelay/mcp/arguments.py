@@ -1,4 +1,4 @@
-"""How the arguments of the MCP server's tools are read.
+"""Reads the arguments of the MCP server's tools.
 
 It does not own which of them a tool takes (`tools.py`).
 

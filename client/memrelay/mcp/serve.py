@@ -1,4 +1,4 @@
-"""How the MCP server is reached: over stdio, or over streamable HTTP on this machine alone.
+"""Serves the MCP server over stdio, or over streamable HTTP on this machine alone.
 
 It does not own what the server offers (`server.py`).
 

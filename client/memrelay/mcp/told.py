@@ -1,4 +1,4 @@
-"""What a model reads of memories: as text, and the same as values.
+"""Renders memories for a model: as text, and the same as values.
 
 It does not own which tool answers with what (`tools.py`) or how a block of memories is framed
 (`gateway/framing.py`).
@@ -82,7 +82,7 @@ class Single(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Answer):
-    """What fits a query, best first; more looked like instructions, or found no room."""
+    """Memories that fit a query, best first; more looked like instructions, or found no room."""
 
     results: tuple[Shown, ...]
     total: int

@@ -1,4 +1,4 @@
-"""Whose conversation a call counts as, in this thread or task, and whether it counts at all.
+"""Sets whose conversation a call counts as, in this thread or task, and whether it counts.
 
 It does not own what a conversation is without a word about it (`memory.py`).
 """

@@ -1,4 +1,4 @@
-"""What a client can have consolidated: begin a run, see what runs did, take one back.
+"""Has memories consolidated: begins a run, shows what runs did, takes one back.
 
 It does not own other changes to memories (`correcting.py`, `forgetting.py`).
 
@@ -70,7 +70,7 @@ class ConsolidationPage(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsolidationPlan(Answer):
-    """What a run would do now, as far as was looked."""
+    """The actions that a run would take now, as far as was looked."""
 
     namespace: str
     actions: tuple[ConsolidationAction, ...]

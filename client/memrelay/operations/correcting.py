@@ -1,4 +1,4 @@
-"""What a client can correct: texts, states, what waits for review, and the account's settings.
+"""Corrects texts, states, what waits for review, and the account's settings.
 
 It does not own storing (`writing.py`) or erasing (`forgetting.py`).
 
@@ -29,7 +29,7 @@ _EMPTY: Mapping[str, Any] = {"tags": [], "metadata": {}}
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen(Answer):
-    """What an account has chosen."""
+    """The settings that an account has chosen."""
 
     settings: AccountSettings
 

@@ -1,4 +1,4 @@
-"""What a client can erase: a memory, several, what fits, a namespace, the account; free of I/O.
+"""Erases a memory, several, those that fit, a namespace or the account; free of I/O.
 
 It does not own what else changes memories (`writing.py`, `correcting.py`).
 

@@ -38,7 +38,7 @@ _SERIAL_ATTEMPTS_MAX = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Receipted(Answer):
-    """What was done, by its receipt or several."""
+    """The receipts of a change, one or several."""
 
     receipt: str | None = None
     receipts: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""What a client can look through: lists, one memory, its history, what waits, kept conversations.
+"""Lists memories, a memory's history, what waits for review, and kept conversations.
 
 It does not own recall (`reading.py`) or what changes memories (`writing.py`, `correcting.py`).
 
@@ -22,7 +22,7 @@ UNLOCK_NAMES_MAX = 16  # surely fit into one header
 
 
 class Filters(TypedDict, total=False):
-    """What narrows a list: a memory must fit all that is given.
+    """The filters of a list: a memory must fit all that are given.
 
     `tags`: it has each of them. `after`, `before`: as for a recall. `state`: `active` unless said.
     """

@@ -1,4 +1,4 @@
-"""What an owner asks of two relayers to move an account from one to the other; free of I/O.
+"""Moves an account from one relayer to another, as its owner; free of I/O.
 
 It does not own the archive in between (`archiving.py`, `sealed/archive.py`).
 
@@ -46,7 +46,7 @@ class Founded(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class RowOutcome(Answer):
-    """What became of one row that was brought."""
+    """The outcome of one row that was brought."""
 
     id: str
     status: str
@@ -54,7 +54,7 @@ class RowOutcome(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Imported(Answer):
-    """What became of a page that was brought to a relayer, and the receipts for it."""
+    """The outcome of a page that was brought to a relayer, and the receipts for it."""
 
     grants: int = 0
     results: tuple[RowOutcome, ...] = ()
@@ -194,7 +194,7 @@ def _check_vouched(
 
 
 def _named(row: Mapping[str, Any]) -> Vouched:
-    """How a receipt names a row; a turn has no revisions."""
+    """Return the name by which a receipt calls a row; a turn has no revisions."""
     item = row.get("revision_of") or row.get("id", "")
     return item, row.get("revision", 1), row.get("blob_id", "")
 

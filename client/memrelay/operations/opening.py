@@ -23,7 +23,7 @@ from memrelay.sealed.objects import uuid_text
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Answer):
-    """What was sealed: the words, and the namespace that they were sealed for."""
+    """The content that was sealed: the words, and the namespace that they were sealed for."""
 
     ns: str
     text: str

@@ -82,7 +82,7 @@ class _Examination:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory(Answer):
-    """What is stored, by name; `next_cursor` leads to the next page."""
+    """The stored objects, by name; `next_cursor` leads to the next page."""
 
     items: tuple[Item, ...]
     next_cursor: str | None
@@ -99,7 +99,7 @@ class Blob(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Sealed(Answer):
-    """What a sealed record says of itself: the namespace that it was sealed for."""
+    """The statement of a sealed record about itself: the namespace that it was sealed for."""
 
     ns: str
 
@@ -429,7 +429,7 @@ class Proving(Forgetting):
 
 
 def _unchecked(exam: _Examination) -> tuple[str, ...]:
-    """What this key is not shown, or not all of."""
+    """List the kinds of objects that this key is not shown, or not all of."""
     if not exam.whole:
         return "receipts", "grants"
     roles = exam.keyring.roles

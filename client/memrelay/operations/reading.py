@@ -1,4 +1,4 @@
-"""What a client can read: what fits a query, sizes, keys and receipts; free of I/O.
+"""Reads memories that fit a query, sizes, keys and receipts; free of I/O.
 
 It does not own carrying steps out (`sync_client.py`), trust and unlocking (`session.py`), lists
 (`listing.py`) or what changes memories (`writing.py`) and keys (`keyholders.py`).
@@ -44,7 +44,7 @@ Followed = Callable[[int, int], None]  # is told how many receipts were followed
 
 @dataclass(frozen=True, kw_only=True)
 class Statuses(Answer):
-    """How far some memories got."""
+    """The progress of some memories."""
 
     results: tuple[MemoryStatus, ...]
 
@@ -83,7 +83,7 @@ class ReceiptPage(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedCheckpoint(Answer):
-    """Where an account's history stands, in base64."""
+    """The state of an account's history, in base64."""
 
     checkpoint: str
 

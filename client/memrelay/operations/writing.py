@@ -1,4 +1,4 @@
-"""What a client can store: memories, one or many, from texts and conversations; free of I/O.
+"""Stores memories, one or many, from texts and conversations; free of I/O.
 
 It does not own reading (`reading.py`), changing what is stored (`correcting.py`, `forgetting.py`)
 or who may read (`keyholders.py`).
@@ -48,7 +48,7 @@ Item = str | Draft | Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ManyRemembered(Answer):
-    """What became of many memories, in their order; receipts are for all that are new."""
+    """The outcome of many memories, in their order; receipts are for all that are new."""
 
     results: tuple[Mapping[str, Any], ...]
     receipts: tuple[str, ...] | None = None

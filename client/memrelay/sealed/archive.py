@@ -60,7 +60,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before the chunks; `boxes` by the key that each is for."""
+    """The head of an archive, before its chunks; `boxes` by the key that each is for."""
 
     archive: UUID
     account: bytes
@@ -150,7 +150,7 @@ def open_box(header: Header, recipient: Identity) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
-    """What seals and opens the chunks of one archive."""
+    """The key that seals and opens the chunks of one archive."""
 
     archive: UUID
     key: bytes = field(repr=False)
@@ -280,7 +280,7 @@ class JoinedChunks:
 
     @property
     def whole(self) -> bool:
-        """Whether no record is begun."""
+        """True if no record is begun."""
         return not self._rest
 
     def add(self, chunk: bytes) -> Iterator[Record]:

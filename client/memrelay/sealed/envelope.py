@@ -29,7 +29,7 @@ _STEP_BYTES_MIN = 256
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an envelope is bound to beside its key: the type, the account and the row."""
+    """The place that an envelope is bound to beside its key: the type, the account and the row."""
 
     type: int
     account: bytes
@@ -95,7 +95,7 @@ def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an envelope says of itself to anybody; its key alone can tell whether it is true."""
+    """The part of an envelope that anybody can read; its key alone can tell whether it is true."""
 
     place: Place
     epoch: int

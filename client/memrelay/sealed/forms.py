@@ -57,8 +57,9 @@ def _long_runs(form: Form, text: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(1024)
 def _is_mark(form: Form, char: str) -> bool:
-    """Whether a character comes to nothing but marks that have an order: of U+0F73, which has none
-    itself, that holds as well."""
+    """Return whether a character becomes nothing but marks that have an order.
+
+    That holds of U+0F73 as well, which has none itself."""
     return unicodedata.combining(_apart(form, char)[0]) != 0
 
 

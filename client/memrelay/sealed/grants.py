@@ -84,7 +84,7 @@ class Grant:
 
     @property
     def whole_account(self) -> bool:
-        """Whether the grant gives roots."""
+        """True if the grant gives roots."""
         return isinstance(self.scope[0], RootScope)
 
     def names(self, namespace: str) -> bool:

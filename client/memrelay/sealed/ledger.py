@@ -299,7 +299,7 @@ class Keyring:
 
     @property
     def whole_account(self) -> bool:
-        """Whether the identity holds a root."""
+        """True if the identity holds a root."""
         return bool(self._roots)
 
     @property

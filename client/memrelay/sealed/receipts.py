@@ -89,8 +89,8 @@ def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What was known when a request was sent: the time, the newest epoch, and which namespaces it
-    was for, None where that is not known."""
+    """The knowledge of a client when it sent a request: the time, the newest epoch, and the
+    namespaces that it was for, None where these are not known."""
 
     at_ms: int
     epoch: int
@@ -176,7 +176,7 @@ def follow_receipts(
 
 
 class Heads:
-    """What the receipts of answers, in any order, said of the chain; as far as the newest go.
+    """The chain as receipts of answers, in any order, describe it; as far as the newest go.
 
     A receipt tells the chain's hash at two numbers, its own and the one before it.
     """
@@ -225,7 +225,7 @@ def signer_of(data: bytes, relayers: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where an account's history stood at a time, signed by its relayer."""
+    """The state of an account's history at a time, signed by its relayer."""
 
     account: bytes
     seq: int

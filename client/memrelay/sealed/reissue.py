@@ -19,7 +19,7 @@ SCOPE_ENTRIES_MAX = 64  # of one grant here: the object stays short whatever the
 
 @dataclass(frozen=True, kw_only=True)
 class Reissue:
-    """What one rotation sends, in the order of its serials.
+    """The grants and revocations of one rotation, in the order of its serials.
 
     `own` is the id of the grant by which the rotator itself goes on.
     """
@@ -33,7 +33,7 @@ class Reissue:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """What a key holds under one role until one time; no names mean the whole account."""
+    """The namespaces that a key holds in one role until one time; none means the whole account."""
 
     role: str
     expires_ms: int | None

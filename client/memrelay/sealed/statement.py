@@ -1,4 +1,4 @@
-"""What a relayer says about itself: its identity, its unlock keys, its successor.
+"""Reads a relayer's statements about itself: its identity, its unlock keys, its successor.
 
 It does not own which relayer is pinned (`session.py`).
 
@@ -32,7 +32,7 @@ class UnlockKey:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a relayer says about itself, signed."""
+    """The signed statement of a relayer about itself."""
 
     relayer: bytes
     issued_ms: int
