@@ -15,7 +15,7 @@ from uuid import uuid4
 from bench.running import Account, Process, Site
 from memrelay.sealed.keys import Identity, NamespaceKey
 from memrelay.sealed.unlock import Unlock, build_unlock
-from memrelay.signing import signed_text
+from memrelay.signing import make_signed_text
 from relayer.sealed.keys import account_text
 
 UNLOCK_S_MAX: Final = 120.0
@@ -48,7 +48,7 @@ class Presigner:
         """One request, complete."""
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         timestamp_s, nonce = int(time.time()), str(uuid4())
-        text = signed_text(
+        text = make_signed_text(
             timestamp_s=timestamp_s,
             method=method,
             target=target,

@@ -18,7 +18,7 @@ from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
 from memrelay.sealed import keys, objects
-from memrelay.sealed.envelope import EPISODE, MEMORY, SUMMARY, Place, padded
+from memrelay.sealed.envelope import EPISODE, MEMORY, SUMMARY, Place, pad
 from memrelay.sealed.forms import normalize
 from memrelay.sealed.keys import NamespaceKey
 from memrelay.sealed.unlock import BOXES_MAX, HEADER_CHARS_MAX, KEYS_MAX, Unlock
@@ -57,7 +57,7 @@ def seal(
         nonce,
     )
     return header + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
-        padded(record), header, nonce, key.subkey("seal")
+        pad(record), header, nonce, key.subkey("seal")
     )
 
 
@@ -253,6 +253,6 @@ def _open_payload(data: bytes, at: int, content_key: bytes) -> Unlock:
 def _read_key(entry: object) -> NamespaceKey:
     if not isinstance(entry, dict) or set(entry) != {"ns", "epoch", "key"}:
         raise Invalid("members", "A key has the members ns, epoch and key.")
-    name = keys.settled_namespace(objects.text_of(entry["ns"]))
+    name = keys.settle_namespace(objects.text_of(entry["ns"]))
     key = objects.from_base64(entry["key"], "key")
     return NamespaceKey(key, keys.check_epoch(entry["epoch"]), name)

@@ -97,7 +97,7 @@ def do_envelope(given: Json) -> Json:
     record = envelope.open_envelope(place(given), namespace_key(given), stored)
     return {
         "record": objects.to_base64(record),
-        "padded_bytes": len(envelope.padded(record)),
+        "padded_bytes": len(envelope.pad(record)),
         "created": envelope.read_header(stored).created_ms,
         "blob_id": envelope.blob_id(stored),
     }
@@ -150,7 +150,7 @@ def do_turn(given: Json) -> Json:
 
 def do_request(given: Json) -> Json:
     identity = Identity(bytes.fromhex(given["seed"]))
-    text = signing.signed_text(
+    text = signing.make_signed_text(
         timestamp_s=given["timestamp"],
         method=given["method"],
         target=given["target"],
@@ -350,7 +350,7 @@ def do_chain(given: Json) -> Json:
         is_grant = b'"grant":' in data
         history.add(read_grant(data) if is_grant else ledger.read_revocation(data))
     live = {
-        key: [grant.serial for grant in history.held_by(bytes.fromhex(key), given["now"])]
+        key: [grant.serial for grant in history.list_grants_to(bytes.fromhex(key), given["now"])]
         for key in given["about"]
     }
     return {"serial": history.serial, "live": live}
@@ -359,7 +359,7 @@ def do_chain(given: Json) -> Json:
 def do_epochs(given: Json) -> Json:
     pairs = [("grant", base64.b64decode(signed)) for signed in given["objects"]]
     history = ledger.Ledger.of(keys.account_bytes(given["account"]), pairs)
-    held = history.held_by(bytes.fromhex(given["about"]), given["now"])
+    held = history.list_grants_to(bytes.fromhex(given["about"]), given["now"])
     return {"oldest": ledger.oldest_epoch(held)}
 
 
@@ -414,7 +414,7 @@ def do_archive(given: Json) -> Json:
         raise Invalid("account", "another account's archive")
     recipient = Identity(bytes.fromhex(given["recipient_seed"]))
     key = archive.ChunkKey(header.archive, archive.open_box(header, recipient))
-    chunks = list(archive.opened_chunks(file, key))
+    chunks = list(archive.open_chunks(file, key))
     return {
         "archive_id": str(header.archive),
         "created": header.created_ms,

@@ -102,7 +102,7 @@ def onward(asked: str | None, following: str | None) -> str | None:
         ServerError: `answer.malformed`, when it leads to the same page again.
     """
     if following is not None and following == asked:
-        raise malformed("a cursor that leads nowhere")
+        raise make_malformed_error("a cursor that leads nowhere")
     return following
 
 
@@ -118,7 +118,7 @@ class Answer:
             ServerError: `answer.malformed`, when a member is missing or of another type.
         """
         if not isinstance(value, dict):
-            raise malformed(cls.__name__)
+            raise make_malformed_error(cls.__name__)
         this: Any = cls  # the type checker takes classes for unhashable
         answer = cls.__new__(cls)
         # A frozen value's own constructor does no more, but with a call for each field.
@@ -132,7 +132,7 @@ class Answer:
             elif default is not MISSING:
                 known[name] = default
             else:
-                raise malformed(place)
+                raise make_malformed_error(place)
         return answer
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Answer:
         }
 
 
-def malformed(what: str) -> ServerError:
+def make_malformed_error(what: str) -> ServerError:
     """Return the error for an answer that does not hold what it has to."""
     message = f"The relayer's answer is malformed at {what}."
     return ServerError(message, status=200, code="answer.malformed")
@@ -211,14 +211,14 @@ def _reader(hint: Any) -> Read:
 
 def _list(value: object, place: str) -> list[Any]:
     if not isinstance(value, list):
-        raise malformed(place)
+        raise make_malformed_error(place)
     return value
 
 
 def _integer(value: Any, place: str) -> int:
     # What JSON gives are never subclasses, save bool of int, which is no number here.
     if type(value) is not int or not -INTEGER_MAX <= value <= INTEGER_MAX:
-        raise malformed(place)
+        raise make_malformed_error(place)
     return value
 
 
@@ -228,7 +228,7 @@ def _number(value: Any, place: str) -> float:
 
 def _plain_value(value: object, plain: type, place: str) -> object:
     if type(value) is not plain:
-        raise malformed(place)
+        raise make_malformed_error(place)
     return value
 
 
@@ -237,9 +237,9 @@ def _time(value: object, name: str) -> datetime:
         parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
         parsed.astimezone(UTC)
     except (ValueError, OverflowError):  # the latter in the first and the last year there is
-        raise malformed(name) from None
+        raise make_malformed_error(name) from None
     if parsed.tzinfo is None:
-        raise malformed(name)
+        raise make_malformed_error(name)
     return parsed
 
 

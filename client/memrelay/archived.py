@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from memrelay.answers import Answer, read_json_object
-from memrelay.archiving import KINDS, Losses, check_record, named_blobs, names_of
+from memrelay.archiving import KINDS, Losses, check_record, list_blob_names, names_of
 from memrelay.errors import (
     BadRequest,
     ConfigError,
@@ -40,7 +40,7 @@ from memrelay.sealed.archive import (
     Header,
     Record,
     open_box,
-    opened_chunks,
+    open_chunks,
     read_head,
     read_records,
 )
@@ -92,7 +92,7 @@ class Archive:
     def all_rows(self) -> Iterator[Record]:
         """Yield those rows and, without a blob, what the relayer lost of them."""
         stones = self.tombstones
-        gone = self.taken.union(stones, *map(named_blobs, stones.values()))
+        gone = self.taken.union(stones, *map(list_blob_names, stones.values()))
         for number, record in enumerate(_records(self.path, self.chunks)):
             if record["record"] not in {"memory", "episode"} or names_of(record) & gone:
                 continue
@@ -139,7 +139,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
             counts[kind] += 1
         receipt = _follow(evidence, last)
         if receipt is not None and receipt.seq > found["account"][0]["receipt_seq"]:
-            taken |= _taken_by(receipt)
+            taken |= _list_taken_turns(receipt)
         losses.take(last)
         if kind in {"memory", "episode"}:
             _check_name(last)
@@ -169,7 +169,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
 def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
     with path.open("rb") as file:
         read_head(file)
-        for record in read_records(opened_chunks(file, chunks)):
+        for record in read_records(open_chunks(file, chunks)):
             check_record(record)
             yield record
 
@@ -181,7 +181,7 @@ def _follow(evidence: Evidence, record: Record) -> Receipt | None:
         raise Invalid(error.code, f"The archive's receipts do not hold: {error}") from error
 
 
-def _taken_by(receipt: Receipt) -> set[str]:
+def _list_taken_turns(receipt: Receipt) -> set[str]:
     """The turns that are gone since their facts were taken, which are there or erased: taken once
     more where they arrive, they would bring back what was forgotten."""
     turns = [item for item in receipt.items if receipt.op == "analyze" and item[1] == 0]
@@ -199,7 +199,7 @@ def _ledger(header: Header, grants: Sequence[Record]) -> Ledger:
     objects = [(_grant_kind(record), from_base64(record["object"], "grant")) for record in grants]
     named = [from_base64(r["succession"], "object") for r in grants if r.get("succession")]
     ledger = Ledger.of(header.account, objects, named)
-    held = ledger.held_by(header.signer, header.created_ms)
+    held = ledger.list_grants_to(header.signer, header.created_ms)
     if not ledger.complete or all(grant.role != "owner" for grant in held):
         raise UntrustedGrant("signer", "The archive was not made by an owner of the account.")
     return ledger
@@ -373,7 +373,7 @@ def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
     """Send rows; what became of each, by its id. One that the relayer cannot even read is refused
     by itself: none keeps all others from coming."""
     try:
-        return _sent(client, batch)
+        return _send_batch(client, batch)
     except (BadRequest, TooLarge) as error:
         if not error.code.startswith("request."):
             raise
@@ -383,7 +383,7 @@ def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
     return _bring(client, batch[:half]) | _bring(client, batch[half:])
 
 
-def _sent(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
+def _send_batch(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
     rows: dict[str, list[Record]] = {"memories": [], "episodes": []}
     for record in batch:
         rows["memories" if record["record"] == "memory" else "episodes"].append(_bare(record))
@@ -428,7 +428,7 @@ def _size(record: Record) -> int:
     return len(write_json(record))
 
 
-def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:
+def open_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:
     """Yield the memories that could be recalled, opened with an owner's key alone.
 
     As in a list, what another client sealed has no text; what the relayer lost is `failed`, too.
@@ -445,11 +445,11 @@ def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterato
             if not _is_recalled(row, at_ms):
                 continue
             if row["blob"] is None:
-                yield _unread(row, "failed")
+                yield _make_unread(row, "failed")
             elif row["format"] != "sealed":
-                yield _unread(row, None)
+                yield _make_unread(row, None)
             else:
-                yield _opened(archive.header.account, keyring, row)
+                yield _open_memory(archive.header.account, keyring, row)
         except (ServerError, ValueError) as error:
             raise Invalid("record", "A memory of the archive is none.") from error
 
@@ -471,11 +471,11 @@ def _is_recalled(row: Record, at_ms: int) -> bool:
     return not hidden and not expired
 
 
-def _unread(row: Record, status: str | None) -> Memory:
+def _make_unread(row: Record, status: str | None) -> Memory:
     return Memory(id=row["id"], namespace=row["namespace"], text=None, status=status)
 
 
-def _opened(account: bytes, keyring: Keyring, row: Record) -> Memory:
+def _open_memory(account: bytes, keyring: Keyring, row: Record) -> Memory:
     keys = {key.epoch: key for key in keyring.namespace_keys(row["namespace"])}
     if row["epoch"] not in keys:
         raise NotGranted("This key does not hold an epoch that a memory was sealed in.")

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO
 
-from memrelay.answers import malformed
+from memrelay.answers import make_malformed_error
 from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
 from memrelay.evidence import Evidence, Promised
 from memrelay.private import hold, sync_folder
@@ -30,8 +30,8 @@ from memrelay.sealed.archive import (
     JoinedChunks,
     Record,
     open_box,
+    read_chunks,
     read_head,
-    sealed_chunks,
     write_head,
     write_record,
 )
@@ -117,7 +117,7 @@ class Losses:
     def take(self, record: Mapping[str, Any]) -> None:
         """Note a record of an archive in its turn."""
         if record["record"] == "tombstone":
-            self._erased |= {record["id"], *named_blobs(record)}
+            self._erased |= {record["id"], *list_blob_names(record)}
         elif record["record"] in {"memory", "episode"}:
             self._without.pop(record["id"], None)
             if record["blob"] is None:
@@ -144,7 +144,7 @@ def names_of(row: Mapping[str, Any]) -> frozenset[str | None]:
     return frozenset(names)
 
 
-def named_blobs(tombstone: Mapping[str, Any]) -> set[str]:
+def list_blob_names(tombstone: Mapping[str, Any]) -> set[str]:
     """Return the names of the blobs that were erased with it."""
     return {name for name in tombstone["blob_ids"] if isinstance(name, str)}
 
@@ -193,9 +193,9 @@ class Standing:
             self.receipt_seq = receipt.seq
             self.newest = from_base64(record["object"], "receipt")
             if self.receipt_seq > self.began_seq:
-                self.changed |= dict.fromkeys(self._changed_by(receipt))
+                self.changed |= dict.fromkeys(self._list_changed(receipt))
 
-    def _changed_by(self, receipt: Receipt) -> list[str]:
+    def _list_changed(self, receipt: Receipt) -> list[str]:
         """The memories and turns that a receipt says are otherwise than the file has them."""
         if receipt.op in _UNCHANGING:
             return []
@@ -282,7 +282,7 @@ def _export_into(
     account, relayer = account_bytes(client.settings.account_id), client.statement().relayer
     standing = Standing(Evidence(account=account, relayer=relayer))
     if os.fstat(file.fileno()).st_size:
-        writer = _resumed(client, file, path, standing)
+        writer = _resume(client, file, path, standing)
     else:
         begun = client.new_archive()
         file.write(write_head(begun.header))
@@ -298,7 +298,7 @@ def _export_into(
             except UntrustedRelayer as error:
                 raise _unreadable(f"Receipt {record.get('seq')}", error, path) from error
             except Invalid as error:
-                raise malformed(f"a record of {part}") from error
+                raise make_malformed_error(f"a record of {part}") from error
             writer.put(entry)
         progress(standing.counts["memory"])
 
@@ -321,7 +321,7 @@ def _export_into(
     client.check_exported(standing.newest)
     writer.finish(standing.counts)
     counts = {**standing.counts, "lost": len(standing.losses)}
-    return Exported(counts, standing.promised.missing(standing.losses.is_erased))
+    return Exported(counts, standing.promised.list_missing(standing.losses.is_erased))
 
 
 def _unreadable(what: str, error: Invalid, beginning: Path) -> UntrustedRelayer:
@@ -373,7 +373,7 @@ def _all_pages(
         yield records
 
 
-def _resumed(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Standing) -> _Writer:
+def _resume(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Standing) -> _Writer:
     """Take up an export behind the last mark of what is whole; the rest of the file is cut off."""
     other = ConfigError(f"{path} is the beginning of another export; remove it.")
     try:
@@ -387,9 +387,9 @@ def _resumed(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Sta
     end, count = file.tell(), 0
     joined, waiting = JoinedChunks(), list[Record]()
     try:
-        for index, sealed in enumerate(sealed_chunks(file)):
+        for index, sealed in enumerate(read_chunks(file)):
             waiting += joined.add(chunks.open(index, sealed, last=False))
-            if joined.whole and waiting and waiting[-1]["record"] == "mark":
+            if joined.is_whole and waiting and waiting[-1]["record"] == "mark":
                 for record in waiting:
                     standing.take(record)
                 waiting, end, count = [], file.tell(), index + 1

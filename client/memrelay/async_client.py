@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from memrelay import async_listening, webhooks
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT, Choices, Client, NoCookies, Options, founder_options
-from memrelay.config import certificates_for, connecting
+from memrelay.config import certificates_for, explain_connection_settings
 from memrelay.errors import MemrelayError
 from memrelay.events import Event
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(
+def _make_awaited(
     operation: Callable[Concatenate[Rotating, P], Operation[T]],
 ) -> Callable[Concatenate["MemoryClient", P], Coroutine[Any, Any, T]]:
     @functools.wraps(operation)
@@ -53,11 +53,11 @@ class MemoryClient(Client):
         self._operations = Rotating(self._session)
         # Not the loop's threads: names are looked up there, and a resolver may hang.
         self._keeping = ThreadPoolExecutor(1, "memrelay-seen")
-        with connecting():
+        with explain_connection_settings():
             self._http = httpx.AsyncClient(
                 transport=transport,
                 verify=certificates_for(self._url),
-                trust_env=self._proxied(),
+                trust_env=self._is_proxied(),
             )
         self._http._cookies = NoCookies()  # httpx has no parameter for it
 
@@ -81,77 +81,77 @@ class MemoryClient(Client):
             operation = client._operations.create_account(custody=custody, label=label, token=token)
             return await client.run(operation)
 
-    remember = _awaited(Keyholders.remember)
-    remember_many = _awaited(Keyholders.remember_many)
-    wait = _awaited(Keyholders.wait)
-    status = _awaited(Keyholders.status)
-    recall = _awaited(Keyholders.recall)
-    analyze = _awaited(Keyholders.analyze)
-    ask = _awaited(Keyholders.ask)
-    restore = _awaited(Keyholders.restore)
-    list = _awaited(Keyholders.list)
-    get = _awaited(Keyholders.get)
-    opened = _awaited(opening.opened)
-    history = _awaited(Keyholders.history)
-    review = _awaited(Keyholders.review)
-    episodes = _awaited(Keyholders.episodes)
-    episode = _awaited(Keyholders.episode)
-    edit = _awaited(Keyholders.edit)
-    pin = _awaited(Keyholders.pin)
-    unpin = _awaited(Keyholders.unpin)
-    approve = _awaited(Keyholders.approve)
-    reject = _awaited(Keyholders.reject)
-    resolve = _awaited(Keyholders.resolve)
-    supersede = _awaited(Keyholders.supersede)
-    reinstate = _awaited(Keyholders.reinstate)
-    set_state = _awaited(Keyholders.set_state)
-    analyze_episode = _awaited(Keyholders.analyze_episode)
-    forget = _awaited(Keyholders.forget)
-    forget_many = _awaited(Keyholders.forget_many)
-    forget_matching = _awaited(Keyholders.forget_matching)
-    forgettable = _awaited(Keyholders.forgettable)
-    forget_namespace = _awaited(Keyholders.forget_namespace)
-    set_ttl = _awaited(Keyholders.set_ttl)
-    stats = _awaited(Keyholders.stats)
-    usage = _awaited(Keyholders.usage)
-    namespaces = _awaited(Keyholders.namespaces)
-    granted = _awaited(Keyholders.granted)
-    held_by_others = _awaited(Keyholders.held_by_others)
-    cannot_write = _awaited(Keyholders.cannot_write)
-    keys = _awaited(Keyholders.keys)
-    grants = _awaited(Keyholders.grants)
-    add_key = _awaited(Keyholders.add_key)
-    revoke_key = _awaited(Keyholders.revoke_key)
-    rotate = _awaited(Rotating.rotate)
-    reseal = _awaited(Rotating.reseal)
-    retire_epochs = _awaited(Rotating.retire_epochs)
-    live_epochs = _awaited(Rotating.live_epochs)
-    rotation = _awaited(Rotating.rotation)
-    receipts = _awaited(Keyholders.receipts)
-    checkpoint = _awaited(Keyholders.checkpoint)
-    verify = _awaited(Keyholders.verify)
-    account = _awaited(Keyholders.account)
-    close_account = _awaited(Keyholders.close_account)
-    account_settings = _awaited(Keyholders.account_settings)
-    change_settings = _awaited(Keyholders.change_settings)
-    new_archive = _awaited(moving.new_archive)
-    export_page = _awaited(moving.export_page)
-    check_exported = _awaited(moving.check_exported)
-    found_again = _awaited(moving.found_again)
-    import_page = _awaited(moving.import_page)
-    give_custody = _awaited(moving.give_custody)
-    consolidate = _awaited(consolidating.consolidate)
-    plan_consolidation = _awaited(consolidating.plan_consolidation)
-    consolidations = _awaited(consolidating.consolidations)
-    consolidation = _awaited(consolidating.consolidation)
-    undo_consolidation = _awaited(consolidating.undo_consolidation)
-    list_webhooks = _awaited(webhooks.list_webhooks)
-    put_webhook = _awaited(webhooks.put_webhook)
-    remove_webhook = _awaited(webhooks.remove_webhook)
-    try_webhook = _awaited(webhooks.try_webhook)
-    statement = _awaited(Keyholders.statement)
-    health = _awaited(Keyholders.health)
-    version = _awaited(Keyholders.version)
+    remember = _make_awaited(Keyholders.remember)
+    remember_many = _make_awaited(Keyholders.remember_many)
+    wait = _make_awaited(Keyholders.wait)
+    status = _make_awaited(Keyholders.status)
+    recall = _make_awaited(Keyholders.recall)
+    analyze = _make_awaited(Keyholders.analyze)
+    ask = _make_awaited(Keyholders.ask)
+    restore = _make_awaited(Keyholders.restore)
+    list = _make_awaited(Keyholders.list)
+    get = _make_awaited(Keyholders.get)
+    opened = _make_awaited(opening.open_memory)
+    history = _make_awaited(Keyholders.history)
+    review = _make_awaited(Keyholders.review)
+    episodes = _make_awaited(Keyholders.episodes)
+    episode = _make_awaited(Keyholders.episode)
+    edit = _make_awaited(Keyholders.edit)
+    pin = _make_awaited(Keyholders.pin)
+    unpin = _make_awaited(Keyholders.unpin)
+    approve = _make_awaited(Keyholders.approve)
+    reject = _make_awaited(Keyholders.reject)
+    resolve = _make_awaited(Keyholders.resolve)
+    supersede = _make_awaited(Keyholders.supersede)
+    reinstate = _make_awaited(Keyholders.reinstate)
+    set_state = _make_awaited(Keyholders.set_state)
+    analyze_episode = _make_awaited(Keyholders.analyze_episode)
+    forget = _make_awaited(Keyholders.forget)
+    forget_many = _make_awaited(Keyholders.forget_many)
+    forget_matching = _make_awaited(Keyholders.forget_matching)
+    forgettable = _make_awaited(Keyholders.forgettable)
+    forget_namespace = _make_awaited(Keyholders.forget_namespace)
+    set_ttl = _make_awaited(Keyholders.set_ttl)
+    stats = _make_awaited(Keyholders.stats)
+    usage = _make_awaited(Keyholders.usage)
+    namespaces = _make_awaited(Keyholders.namespaces)
+    granted = _make_awaited(Keyholders.granted)
+    held_by_others = _make_awaited(Keyholders.held_by_others)
+    cannot_write = _make_awaited(Keyholders.cannot_write)
+    keys = _make_awaited(Keyholders.keys)
+    grants = _make_awaited(Keyholders.grants)
+    add_key = _make_awaited(Keyholders.add_key)
+    revoke_key = _make_awaited(Keyholders.revoke_key)
+    rotate = _make_awaited(Rotating.rotate)
+    reseal = _make_awaited(Rotating.reseal)
+    retire_epochs = _make_awaited(Rotating.retire_epochs)
+    live_epochs = _make_awaited(Rotating.live_epochs)
+    rotation = _make_awaited(Rotating.rotation)
+    receipts = _make_awaited(Keyholders.receipts)
+    checkpoint = _make_awaited(Keyholders.checkpoint)
+    verify = _make_awaited(Keyholders.verify)
+    account = _make_awaited(Keyholders.account)
+    close_account = _make_awaited(Keyholders.close_account)
+    account_settings = _make_awaited(Keyholders.account_settings)
+    change_settings = _make_awaited(Keyholders.change_settings)
+    new_archive = _make_awaited(moving.new_archive)
+    export_page = _make_awaited(moving.export_page)
+    check_exported = _make_awaited(moving.check_exported)
+    found_again = _make_awaited(moving.found_account)
+    import_page = _make_awaited(moving.import_page)
+    give_custody = _make_awaited(moving.give_custody)
+    consolidate = _make_awaited(consolidating.consolidate)
+    plan_consolidation = _make_awaited(consolidating.plan_consolidation)
+    consolidations = _make_awaited(consolidating.consolidations)
+    consolidation = _make_awaited(consolidating.consolidation)
+    undo_consolidation = _make_awaited(consolidating.undo_consolidation)
+    list_webhooks = _make_awaited(webhooks.list_webhooks)
+    put_webhook = _make_awaited(webhooks.put_webhook)
+    remove_webhook = _make_awaited(webhooks.remove_webhook)
+    try_webhook = _make_awaited(webhooks.try_webhook)
+    statement = _make_awaited(Keyholders.statement)
+    health = _make_awaited(Keyholders.health)
+    version = _make_awaited(Keyholders.version)
 
     async def memories(
         self, *, namespace: str | None = None, **filters: Unpack[Filters]
@@ -179,7 +179,7 @@ class MemoryClient(Client):
             TransportError: it was not reached before anything came, or its certificate is wrong.
         """
         heard = self._listen(after, follow=follow)
-        return async_listening.awaited(self._http, self._request, heard)
+        return async_listening.iterate_async(self._http, self._request, heard)
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""
@@ -230,7 +230,7 @@ class MemoryClient(Client):
             async with asyncio.timeout(step.timeout_s):
                 response = await self._http.send(self._request(step), stream=True)
                 async with contextlib.aclosing(response):
-                    incoming = self._incoming(response, step)
+                    incoming = self._make_incoming(response, step)
                     async for piece in response.aiter_bytes():
                         incoming.take(piece)
                     return incoming.whole()

@@ -15,7 +15,7 @@ from memrelay.listening import Request, next_step
 from memrelay.transport import httpx
 
 
-async def awaited(
+async def iterate_async(
     http: httpx.AsyncClient, request: Request, listening: Listening
 ) -> AsyncIterator[Event]:
     """Yield the events, in `async for`."""
@@ -25,7 +25,7 @@ async def awaited(
             try:
                 if isinstance(step, Send):
                     await opened.aclose()
-                    outcome = await _begun(http, request(step), step.timeout_s)
+                    outcome = await _open_response(http, request(step), step.timeout_s)
                     opened.push_async_callback(outcome.aclose)
                     pieces = outcome.aiter_bytes()
                 elif isinstance(step, Read):
@@ -39,7 +39,7 @@ async def awaited(
                 outcome = error
 
 
-async def _begun(
+async def _open_response(
     http: httpx.AsyncClient, request: httpx.Request, timeout_s: float
 ) -> httpx.Response:
     try:

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
 
 def _tell(error: Exception, *, as_json: bool) -> None:
     """Print one line, or with `--json` one JSON value in a line."""
-    told = _told(error)
+    told = _format_error(error)
     if isinstance(error, TransportError) and not error.sent:
         told = f"{told.removesuffix('.')}; `memrelay doctor` says more."
     if not as_json:
@@ -99,7 +99,7 @@ _CODES: Mapping[type[Exception], str] = {
 }
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError | UnicodeEncodeError):
         # Of an argument or of standard input; what is shown is escaped instead.
         return f"The text is not {error.encoding.upper()}."
@@ -115,7 +115,7 @@ def _exit_code(error: Exception) -> int:
 
 
 def _arguments(given: Sequence[str], *, is_process: bool) -> Namespace:
-    asked = _asked(given)
+    asked = _find_command_word(given)
     if is_process and (asked is None or catalogue.is_command(asked)):
         from memrelay.process import forbid_core_files  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def _run(args: Namespace, environ: Mapping[str, str], *, is_process: bool) -> No
     args.command(Shell(args, environ))
 
 
-def _asked(given: Sequence[str]) -> str | None:
+def _find_command_word(given: Sequence[str]) -> str | None:
     """Return the word that may be a command, None where one may stand behind an option."""
     first = given[0] if given else "--help"
     is_odd = first.startswith("-") and first not in {"-h", "--help", "--version"}

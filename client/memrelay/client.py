@@ -84,7 +84,7 @@ class Client:
     @property
     def receipt_seq(self) -> int:
         """The number of the newest receipt that was followed; 0 before the first."""
-        return self._session.seen.value.checked_seq
+        return self._session.trust_store.value.checked_seq
 
     @classmethod
     def from_settings(cls, settings: Settings, **options: Any) -> Self:
@@ -121,7 +121,7 @@ class Client:
             extensions={"timeout": timeout.as_dict()},
         )
 
-    def _incoming(self, response: httpx.Response, step: Send) -> Incoming:
+    def _make_incoming(self, response: httpx.Response, step: Send) -> Incoming:
         until_s = self._session.monotonic() + step.timeout_s
         return Incoming(
             response,
@@ -129,7 +129,7 @@ class Client:
             bytes_max=step.answer_bytes_max,
         )
 
-    def _proxied(self) -> bool:
+    def _is_proxied(self) -> bool:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
 

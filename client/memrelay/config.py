@@ -22,7 +22,7 @@ from memrelay.private import read_private
 from memrelay.sealed.keys import (
     Identity,
     account_bytes,
-    masked,
+    mask_key,
     normalise_namespace,
     public_key_bytes,
 )
@@ -100,7 +100,7 @@ class Settings:
     @property
     def masked_key(self) -> str:
         """The public key, shortened for people."""
-        return masked(self.public_key)
+        return mask_key(self.public_key)
 
     @classmethod
     def load(
@@ -129,7 +129,7 @@ class Settings:
                 raise ConfigError(f"In the profile {path}, {name} is a text.")
         values["allow_insecure"] = _truth(values.get("allow_insecure", False))
         settings = cls(**values)
-        seen = seen_path(path, settings.account_id)
+        seen = trust_store_path(path, settings.account_id)
         kept = found or _is_writable(seen.parent)
         return replace(settings, seen_path=seen) if kept else settings
 
@@ -139,7 +139,7 @@ class Unconnectable(ConfigError):
 
 
 @contextmanager
-def connecting() -> Iterator[None]:
+def explain_connection_settings() -> Iterator[None]:
     """Name what the environment says of proxies and certificates where httpx cannot use it.
 
     Raises:
@@ -268,15 +268,15 @@ def profile_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path
     """
     chosen = profile or environ.get("MEMRELAY_PROFILE")
     if chosen:
-        path = expanded(chosen)
+        path = expand_home(chosen)
         if not path.name:
             raise ConfigError(f"{chosen} is no file of a profile.")
         return path
     base = environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return expanded(base) / "memrelay" / "profile.json"
+    return expand_home(base) / "memrelay" / "profile.json"
 
 
-def expanded(path: str | Path) -> Path:
+def expand_home(path: str | Path) -> Path:
     """Return a path with the home folder for its `~`.
 
     Raises:
@@ -288,7 +288,7 @@ def expanded(path: str | Path) -> Path:
         raise ConfigError(f"{path}: this home folder is not known; give the whole path.") from None
 
 
-def seen_path(profile: Path, account_id: str) -> Path:
+def trust_store_path(profile: Path, account_id: str) -> Path:
     """Return the path of what a profile's clients have verified of an account."""
     return profile.with_name(f"{profile.stem}.{account_id[2:18]}.seen.json")
 

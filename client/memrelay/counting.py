@@ -9,6 +9,6 @@ from typing import Final
 _PLURALS: Final = {"entry": "entries", "memory": "memories"}
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number with its noun, which is given for one: "1 memory", "2 memories"."""
     return f"{number} {noun if number == 1 else _PLURALS.get(noun, f'{noun}s')}"

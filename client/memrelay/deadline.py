@@ -68,7 +68,7 @@ class Deadline:
         finally:
             self._until_s = None
 
-    def left_s(self, timeout_s: float | None) -> float | None:
+    def time_left_s(self, timeout_s: float | None) -> float | None:
         """Return how long the next piece may take, of `timeout_s` at most.
 
         Raises:
@@ -81,15 +81,15 @@ class Deadline:
             raise httpx.ReadTimeout("no complete answer in time")
         return left_s if timeout_s is None else min(left_s, timeout_s)
 
-    def sent(self, count: int) -> None:
+    def note_sent(self, count: int) -> None:
         """Note that bytes went out, for which there is more time."""
         if self._until_s is not None:
             self._until_s += count / SLOWEST_BYTES_S
 
-    def came(self, count: int) -> None:
+    def note_received(self, count: int) -> None:
         """Note that bytes came in, for which there is more time if they are of a body."""
         if self._in_body:
-            self.sent(count)
+            self.note_sent(count)
 
 
 class _Stream:
@@ -100,15 +100,15 @@ class _Stream:
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data: bytes = self._stream.read(max_bytes, self._deadline.left_s(timeout))
-        self._deadline.came(len(data))
+        data: bytes = self._stream.read(max_bytes, self._deadline.time_left_s(timeout))
+        self._deadline.note_received(len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE_BYTES):
             piece = buffer[start : start + _PIECE_BYTES]
-            self._stream.write(piece, self._deadline.left_s(timeout))
-            self._deadline.sent(len(piece))
+            self._stream.write(piece, self._deadline.time_left_s(timeout))
+            self._deadline.note_sent(len(piece))
 
     def close(self) -> None:
         self._stream.close()
@@ -116,7 +116,7 @@ class _Stream:
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> "_Stream":
-        left_s = self._deadline.left_s(timeout)
+        left_s = self._deadline.time_left_s(timeout)
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, left_s), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
@@ -133,7 +133,9 @@ class _Backend:
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _Stream:
-        stream = self._backend.connect_tcp(host, port, self._deadline.left_s(timeout), **options)
+        stream = self._backend.connect_tcp(
+            host, port, self._deadline.time_left_s(timeout), **options
+        )
         return _Stream(stream, self._deadline)
 
     def sleep(self, seconds: float) -> None:

@@ -166,19 +166,23 @@ _MESSAGE_CHARS_MAX = 300
 def server_error(status: int, body: object, headers: Mapping[str, str]) -> ServerError:
     """Return the error for an answer: `body` is its parsed JSON, or anything when it had none."""
     known = body if isinstance(body, dict) else {}
-    message = _told(known, "message") or _told(known, "error") or f"The relayer answered {status}."
+    message = (
+        _read_line(known, "message")
+        or _read_line(known, "error")
+        or f"The relayer answered {status}."
+    )
     if headers.get("x-auth-error") == "ERR_TIMESTAMP_OUT_OF_BOUNDS":
         message = f"{message} This machine's clock differs from the relayer's by more than 300 s."
     return _BY_STATUS.get(status, ServerError)(
         message,
         status=status,
-        code=_told(known, "code") or f"http.{status}",
-        request_id=_told(known, "request_id") or None,
+        code=_read_line(known, "code") or f"http.{status}",
+        request_id=_read_line(known, "request_id") or None,
         retry_after_s=_retry_after_s(headers.get("retry-after")),
     )
 
 
-def _told(known: Mapping[str, object], name: str) -> str:
+def _read_line(known: Mapping[str, object], name: str) -> str:
     """One line of text, empty where there is none: a terminal must not obey what is sent."""
     text = known.get(name)
     if not isinstance(text, str):

@@ -19,9 +19,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
+from memrelay.answers import INTEGER_MAX, Answer, make_malformed_error, read_json_object
 from memrelay.errors import ConfigError, MemrelayError, RateLimited, TransportError, Unavailable
-from memrelay.exchange import Incoming, Repeating, Send, Sleep, causes, lost, refusal
+from memrelay.exchange import (
+    Incoming,
+    Repeating,
+    Send,
+    Sleep,
+    causes,
+    make_transport_error,
+    refusal,
+)
 from memrelay.transport import httpx
 
 READ_S = 45.0  # three signs of life
@@ -75,7 +83,7 @@ def listen(
         try:
             response: httpx.Response = yield reader.request()
             if response.is_success and not _is_stream(response):
-                raise malformed("its kind: it is no stream of events")
+                raise make_malformed_error("its kind: it is no stream of events")
             until_s = monotonic() + READ_S
             incoming = Incoming(
                 response,
@@ -91,7 +99,7 @@ def listen(
             if not follow and reader.has_all():
                 return
         except (httpx.HTTPError, MemrelayError) as error:
-            explained = _explained(error, relayer)
+            explained = _explain(error, relayer)
             if not reader.goes_on_after(explained):
                 raise explained from explained.__cause__
             if repeating is not None:
@@ -99,10 +107,10 @@ def listen(
         yield Sleep(reader.pause_s())
 
 
-def _explained(error: httpx.HTTPError | MemrelayError, relayer: str) -> MemrelayError:
+def _explain(error: httpx.HTTPError | MemrelayError, relayer: str) -> MemrelayError:
     if isinstance(error, MemrelayError):
         return error
-    explained = lost(error, relayer)
+    explained = make_transport_error(error, relayer)
     explained.__cause__ = error
     return explained
 
@@ -156,7 +164,7 @@ class EventReader:
             if (event := self.take(line)) is not None:
                 yield event
         if self._held + len(self._line) > EVENT_BYTES_MAX:
-            raise malformed("an event that has no end")
+            raise make_malformed_error("an event that has no end")
 
     def take(self, line: str) -> Event | None:
         """Return the event that a line completes, if it does."""

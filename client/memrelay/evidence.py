@@ -89,7 +89,7 @@ class Promised:
         for _ in self._promises.add(receipt):
             pass
 
-    def missing(self, erased: Callable[[str, str], bool]) -> list[str]:
+    def list_missing(self, erased: Callable[[str, str], bool]) -> list[str]:
         """Return the ids of what is promised and not there; `erased` says by id and blob what
         is gone since."""
         lacking = {

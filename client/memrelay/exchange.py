@@ -186,13 +186,13 @@ class Exchange:
         try:
             received: Received = yield send
         except httpx.HTTPError as error:
-            raise lost(error, self._relayer) from error
+            raise make_transport_error(error, self._relayer) from error
         if not received.is_success:
             raise refusal(received, self._relayer)
         return read_json_object(received.content)
 
 
-def lost(error: httpx.HTTPError, relayer: str) -> TransportError:
+def make_transport_error(error: httpx.HTTPError, relayer: str) -> TransportError:
     """Return the error for an answer that did not come, or not whole."""
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
         return TransportError(f"{relayer} was not reached: {_why(error)}.", sent=False)

@@ -52,10 +52,10 @@ class Collected:
 
 def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]) -> Collected:
     """Return all memories of a namespace; `progress` is told the number of each batch."""
-    return collected(_listed(client, namespace, progress))
+    return collect_records(_iterate_memories(client, namespace, progress))
 
 
-def _listed(
+def _iterate_memories(
     client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]
 ) -> Iterator[Memory]:
     cursor: str | None = None
@@ -68,7 +68,7 @@ def _listed(
             return
 
 
-def collected(memories: Iterable[Memory]) -> Collected:
+def collect_records(memories: Iterable[Memory]) -> Collected:
     """Return memories of a namespace as they are exported."""
     records: list[Record] = []
     sealed, lost = set[str](), set[str]()
@@ -170,7 +170,7 @@ def write_pages(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         old = _pages_in(place)
-        for name, told in _told(old, kept):
+        for name, told in _find_records(old, kept):
             days[name].append(told)
         for name, of_day in days.items():
             text = page(sorted(of_day, key=_order))
@@ -188,7 +188,7 @@ def write_pages(
     return len(days), len(removed)
 
 
-def _told(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str, Record]]:
+def _find_records(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str, Record]]:
     """Yield what pages tell of some memories, each with the name of its page."""
     if ids:
         for name, text in pages.items():
@@ -230,7 +230,7 @@ def folder_name(namespace: str) -> str:
     A name too long for them is cut, and told from others by a hash behind `~`.
     """
     name = "".join(
-        char if char in _PLAIN or (char > "\x7f" and char == char.casefold()) else _escaped(char)
+        char if char in _PLAIN or (char > "\x7f" and char == char.casefold()) else _escape(char)
         for char in namespace
     )
     if len(name.encode()) <= _NAME_BYTES_MAX:
@@ -239,5 +239,5 @@ def folder_name(namespace: str) -> str:
     return f"{name.encode()[: _NAME_BYTES_MAX - 33].decode(errors='ignore')}~{digest}"
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return "".join(f"%{byte:02x}" for byte in char.encode())

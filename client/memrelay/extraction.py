@@ -8,7 +8,7 @@ It does not own what a relayer answers (`models.py`), nor where the words are sh
 
 from collections.abc import Mapping
 
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.models import Analysis, Extraction
 
 MODEL, RULES = "model", "rules"
@@ -22,9 +22,9 @@ FINDERS_MAX = 8  # lines on one import: relayers know fewer causes
 def summary(found: Analysis) -> str:
     """Return how many facts a text gave, and who found them."""
     known = len(found.reinforced)
-    count = counted(found.fact_count, "fact") + (f" ({known} known already)" if known else "")
+    count = format_count(found.fact_count, "fact") + (f" ({known} known already)" if known else "")
     if is_pending(found):
-        return f"{count}, pending: {_failed(found.failure)}; they follow once it answers"
+        return f"{count}, pending: {_describe_failure(found.failure)}; they follow once it answers"
     verb = "found" if found.fact_count or known else "looked for"
     by = _by(found.extractor)  # of older relayers, or of a request that was answered before, nobody
     return f"{count}, {found.status}" if by is None else f"{count}, {verb} {by}"
@@ -33,11 +33,11 @@ def summary(found: Analysis) -> str:
 def finders(extractors: Mapping[str, int], causes: Mapping[str, int], noun: str) -> list[str]:
     """Return lines on who found the facts of so many parts, and why others wait for theirs."""
     found = [
-        f"facts of {counted(n, noun)} found {_by(name) or 'by ' + name[:CAUSE_CHARS_MAX]}"
+        f"facts of {format_count(n, noun)} found {_by(name) or 'by ' + name[:CAUSE_CHARS_MAX]}"
         for name, n in extractors.items()
     ]
     yet = [
-        f"facts of {counted(n, noun)} yet to be found: {_failed(cause)}"
+        f"facts of {format_count(n, noun)} yet to be found: {_describe_failure(cause)}"
         for cause, n in causes.items()
     ]
     return [*found, *yet][:FINDERS_MAX]
@@ -50,7 +50,7 @@ def _by(extractor: str | None) -> str | None:
     if extractor == RULES:
         return f"by rules: {NO_MODEL}"
     if (cause := cause_of(extractor)) is not None:
-        return f"by rules: {_failed(cause)}"
+        return f"by rules: {_describe_failure(cause)}"
     return None
 
 
@@ -62,9 +62,9 @@ def is_pending(found: Analysis) -> bool:
 def degradation(found: Analysis) -> str | None:
     """Return what to say where a language model was to find the facts, and did not."""
     if is_pending(found):
-        return f"Its facts are yet to be found: {_failed(found.failure)}."
+        return f"Its facts are yet to be found: {_describe_failure(found.failure)}."
     if (cause := cause_of(found.extractor)) is not None:
-        return f"Rules looked for facts: {_failed(cause)}."
+        return f"Rules looked for facts: {_describe_failure(cause)}."
     return None
 
 
@@ -79,7 +79,7 @@ def failures(extraction: Extraction) -> str | None:
     """Return how often the language model failed of late, and what waits; None where it did not."""
     if not extraction.failed:
         return None
-    turns, waiting = counted(extraction.failed, "turn"), extraction.waiting
+    turns, waiting = format_count(extraction.failed, "turn"), extraction.waiting
     wait = "1 turn waits for its facts" if waiting == 1 else f"{waiting} turns wait for their facts"
     cause = (extraction.failure or "unknown")[:CAUSE_CHARS_MAX]
     return f"lately the language model failed at {turns} ({cause}); {wait}"
@@ -91,7 +91,7 @@ def cause_of(extractor: str | None) -> str | None:
     return extractor.removeprefix(RULES_AFTER) if is_after and extractor else None
 
 
-def _failed(cause: str | None) -> str:
+def _describe_failure(cause: str | None) -> str:
     if not cause:
         return "the language model is away"
     return f"the language model failed ({cause[:CAUSE_CHARS_MAX]})"

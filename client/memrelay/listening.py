@@ -20,7 +20,7 @@ from memrelay.transport import httpx
 Request = Callable[[Send], httpx.Request]
 
 
-def blocking(
+def iterate_blocking(
     http: httpx.Client, request: Request, deadline: Deadline, listening: Listening
 ) -> Iterator[Event]:
     """Yield the events, in `for`; `deadline` watches the client."""

@@ -73,7 +73,7 @@ class Configuration:
             self._text = self.path.read_bytes().decode()
             values = json.loads(self._text, object_pairs_hook=_unique)
             # Half a character, or what is very deep, could be read and not be written again.
-            self._rendered(copy.deepcopy(values)).encode()
+            self._render(copy.deepcopy(values)).encode()
         except FileNotFoundError:
             raise ConfigError(
                 f"OpenClaw has no configuration at {path}; run `openclaw onboard`, or name its "
@@ -92,7 +92,7 @@ class Configuration:
         given = _part(entry, "config") if isinstance(entry, dict) else {}
         return {name: value for name, value in given.items() if name not in _NOT_HANDED_OVER}
 
-    def missing(self, *, plugin: Path, endpoint: Path) -> list[Change]:
+    def find_missing(self, *, plugin: Path, endpoint: Path) -> list[Change]:
         """Return what has to change for the plugin in that folder to work.
 
         Raises:
@@ -111,16 +111,16 @@ class Configuration:
         if PLUGIN_ID in plugins.get("deny", ()):
             raise ConfigError(f"{PLUGIN_ID} stands in plugins.deny of {self.path}: take it out.")
         wanted = [
-            self._appended(("plugins", "load", "paths"), str(plugin)),
+            self._append(("plugins", "load", "paths"), str(plugin)),
             self._set(("plugins", "slots", "memory"), PLUGIN_ID),
             self._set(ENTRY, _entry(_at(self.values, ENTRY), endpoint)),
         ]
         if plugins.get("allow"):
-            wanted.append(self._appended(("plugins", "allow"), PLUGIN_ID))
+            wanted.append(self._append(("plugins", "allow"), PLUGIN_ID))
         tools = _part(self.values, "tools")
         chosen = "allow" if tools.get("allow") else "alsoAllow"
         if not _ALLOWING & set(tools.get(chosen, ())):
-            wanted.append(self._appended(("tools", chosen), PLUGIN_ID))
+            wanted.append(self._append(("tools", chosen), PLUGIN_ID))
         return [change for change in wanted if not self._holds(change)]
 
     def with_changes(self, changes: Iterable[Change]) -> str:
@@ -128,14 +128,14 @@ class Configuration:
         values = copy.deepcopy(self.values)
         for change in changes:
             _make(values, change)
-        return self._rendered(values)
+        return self._render(values)
 
     def without(self, changes: Iterable[Change]) -> str:
         """Return the text with changes taken back, the last one first."""
         values = copy.deepcopy(self.values)
         for change in reversed(list(changes)):
             _take_back(values, change)
-        return self._rendered(values)
+        return self._render(values)
 
     def replace(self, text: str) -> Path:
         """Write a new text at once, with the file's own mode; return the path of a backup."""
@@ -154,14 +154,14 @@ class Configuration:
         before = _at(self.values, path)
         return Change(path=path, value=value, before=before, depth=_depth(self.values, path))
 
-    def _appended(self, path: tuple[str, ...], value: Any) -> Change:
+    def _append(self, path: tuple[str, ...], value: Any) -> Change:
         return Change(path=path, value=value, element=True, depth=_depth(self.values, path))
 
     def _holds(self, change: Change) -> bool:
         found = _at(self.values, change.path)
         return change.value in (found or ()) if change.element else bool(found == change.value)
 
-    def _rendered(self, values: Mapping[str, Any]) -> str:
+    def _render(self, values: Mapping[str, Any]) -> str:
         indent = re.search(r"\n([ \t]+)", self._text)
         text = json.dumps(values, ensure_ascii=False, indent=indent[1] if indent else 2)
         ending = self._text[len(self._text.rstrip()) :]
@@ -184,7 +184,7 @@ class Record:
         try:
             return [Change(**{**values, "path": tuple(values["path"])}) for values in found]
         except (KeyError, TypeError):
-            raise self._damaged() from None
+            raise self._make_damaged_error() from None
 
     def write(self, config: Path, changes: list[Change]) -> bool:
         """Keep what was changed in a configuration, or forget it; return whether any is left."""
@@ -201,9 +201,9 @@ class Record:
         try:
             return dict(json.loads(data)) if data else {}
         except (ValueError, TypeError, RecursionError):
-            raise self._damaged() from None
+            raise self._make_damaged_error() from None
 
-    def _damaged(self) -> ConfigError:
+    def _make_damaged_error(self) -> ConfigError:
         return ConfigError(f"{self._path} is damaged; remove it.")
 
 

@@ -108,7 +108,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
+def lock_file(path: Path, *, otherwise: str = "") -> Iterator[None]:
     """Hold what one process at a time holds; `path` is its file, which is empty and stays.
 
     While another process holds it, wait; or raise an error that says `otherwise`.
@@ -130,7 +130,7 @@ def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
 
 
 def hold(descriptor: int, path: Path, *, otherwise: str = "") -> None:
-    """Hold an open file until it is closed, as `locked` does.
+    """Hold an open file until it is closed, as `lock_file` does.
 
     Raises:
         ConfigError: it cannot be locked, or another process holds it and `otherwise` is said.

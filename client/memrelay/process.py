@@ -36,7 +36,7 @@ def keep_what_was_loaded() -> None:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Look for no cycles meanwhile, and never in what was loaded.
 
     To go through it each time that it had grown took a fifth of a start with large libraries.

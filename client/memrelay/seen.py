@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.private import locked, read_private, write_private
+from memrelay.private import lock_file, read_private, write_private
 from memrelay.sealed.keys import KEY_BYTES, hex_bytes
 from memrelay.sealed.objects import from_base64
 from memrelay.sealed.statement import read_named
@@ -41,7 +41,7 @@ class Seen:
     checked_head: str = ""
     succession: tuple[str, ...] = ()
 
-    def merged(self, other: "Seen") -> "Seen":
+    def merge(self, other: "Seen") -> "Seen":
         """Return the higher of both, member by member; the pin of `self` wins."""
         newest = max(self, other, key=lambda seen: seen.receipt_seq)
         checked = max(self, other, key=lambda seen: seen.checked_seq)
@@ -55,7 +55,7 @@ class Seen:
             receipt_serial=max(self.receipt_serial, other.receipt_serial),
             checked_seq=checked.checked_seq,
             checked_head=checked.checked_head,
-            succession=_joined(self.succession, other.succession),
+            succession=_join(self.succession, other.succession),
         )
 
 
@@ -82,7 +82,7 @@ def _keys(succession: tuple[str, ...]) -> set[str]:
     return {key.hex() for pair in named for key in pair}
 
 
-def _joined(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+def _join(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     """A succession, with what goes on in another one from where it ends."""
     if not before or not other or before == other:
         return before or other
@@ -123,7 +123,7 @@ class SeenFile:
         """
         if self._path is None or not self._path.exists():
             return
-        with locked(self._lock_path(self._path)):
+        with lock_file(self._lock_path(self._path)):
             known = self._read()
             pinned = before or known.relayer_key
             if pinned is None or relayer_key in {pinned, *_keys(known.succession)}:
@@ -148,7 +148,7 @@ class SeenFile:
     def _merge(self, other: Seen) -> tuple[Seen, Seen]:
         with self._changing:
             before = self.value
-            self.value = after = before.merged(other)
+            self.value = after = before.merge(other)
         return before, after
 
     def save(self) -> None:
@@ -160,7 +160,7 @@ class SeenFile:
         if self._path is None or self.value == self._saved:
             return
         # The file's lock keeps other processes away, and threads where there is one.
-        with self._saving, locked(self._lock_path(self._path)):
+        with self._saving, lock_file(self._lock_path(self._path)):
             _, value = self._merge(self._read())
             self._write(self._path, value)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from memrelay.answers import Answer, malformed
+from memrelay.answers import Answer, make_malformed_error
 from memrelay.config import Settings
 from memrelay.errors import (
     BadRequest,
@@ -92,13 +92,13 @@ class SignedGrant(Answer):
     object: str
 
     @property
-    def signed(self) -> bytes:
+    def grant_bytes(self) -> bytes:
         """Its bytes.
 
         Raises:
             UntrustedRelayer: they are not in base64.
         """
-        return told_bytes(self.object, "grant")
+        return parse_bytes(self.object, "grant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Introduction(Answer):
     succession: tuple[str, ...] | None = None
 
 
-def told_bytes(text: str | None, what: str) -> bytes:
+def parse_bytes(text: str | None, what: str) -> bytes:
     """Return bytes that an answer holds in base64.
 
     Raises:
@@ -126,14 +126,14 @@ def told_bytes(text: str | None, what: str) -> bytes:
         UntrustedRelayer: `base64`, when it holds something else.
     """
     if text is None:
-        raise malformed(what)
+        raise make_malformed_error(what)
     try:
         return from_base64(text, what)
     except Invalid as error:
         raise UntrustedRelayer(error.code, str(error)) from error
 
 
-def told_namespace(name: str) -> str:
+def parse_namespace(name: str) -> str:
     """Return a namespace that an answer names.
 
     Raises:
@@ -190,7 +190,7 @@ class Session:
         self._heads = Heads(known.receipt_seq, bytes.fromhex(known.receipt_head) or NO_HEAD)
 
     @property
-    def seen(self) -> SeenFile:
+    def trust_store(self) -> SeenFile:
         """The file of what was verified so far."""
         return self._seen
 
@@ -239,16 +239,16 @@ class Session:
         )
         if call.unlock is None:
             return (yield from self._exchange.run(send, call.repeatable))
-        return (yield from self._unlocked(send, call.repeatable, frozenset(call.unlock)))
+        return (yield from self._send_unlocked(send, call.repeatable, frozenset(call.unlock)))
 
-    def _unlocked(self, send: Send, repeatable: bool, names: frozenset[str]) -> Operation[Any]:
+    def _send_unlocked(self, send: Send, repeatable: bool, names: frozenset[str]) -> Operation[Any]:
         for retry in (True, False):
             headers = yield from self._unlock_headers(names)
             try:
                 return (yield from self._exchange.run(replace(send, headers=headers), repeatable))
             except (Misdirected, NotAllowed) as error:
                 if not (retry and self._may_recover(error, bool(headers))):
-                    raise _explained(error, bool(headers)) from error
+                    raise _explain(error, bool(headers)) from error
             yield from self._save_when_due()
         raise AssertionError("the second attempt returns or raises")
 
@@ -267,12 +267,12 @@ class Session:
 
     def relayer_key(self) -> Operation[bytes]:
         """Return the pinned relayer's public key; at first contact, the one that answers."""
-        pinned = self.pinned()
+        pinned = self.find_pin()
         if pinned is None:
             return (yield from self.statement()).relayer
         return pinned
 
-    def pinned(self) -> bytes | None:
+    def find_pin(self) -> bytes | None:
         """Return the relayer key that this client insists on, if it has one yet.
 
         It is the one that was pinned, or what that one's successors led to.
@@ -319,12 +319,12 @@ class Session:
         Raises:
             UntrustedRelayer: it is another relayer's, stale or false.
         """
-        if self._statement is None or not self._statement.fresh(self.now_ms()):
+        if self._statement is None or not self._statement.is_fresh(self.now_ms()):
             send = Send("GET", "/v1/relayer", signed=False)
             answer = Introduction.from_json((yield from self._exchange.run(send, True)))
-            data = told_bytes(answer.statement, "statement")
+            data = parse_bytes(answer.statement, "statement")
             succession = _succession(answer)
-            pinned, named = self.pinned(), read_signer(data)
+            pinned, named = self.find_pin(), read_signer(data)
             keys = read_succession(succession, last=named)
             expected = named if pinned in keys else pinned
             statement = read_statement(data, pinned=expected, now_ms=self.now_ms())
@@ -358,7 +358,7 @@ class Session:
             known = self._seen.value
             send = Send("GET", "/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
             answer = Grants.from_json((yield from self._exchange.run(send, True)))
-            objects = [(entry.kind, entry.signed) for entry in answer.grants]
+            objects = [(entry.kind, entry.grant_bytes) for entry in answer.grants]
             ledger = Ledger.of(self.account, objects, _succession(answer))
             keyring = ledger.keyring(self.identity, self.now_ms())
             serial, owner = answer.grant_serial, "owner" in keyring.roles
@@ -381,7 +381,7 @@ class Session:
         self._ledger = self._keyring = None
         self._headers.clear()
 
-    def sealed(self) -> Operation[bool]:
+    def is_sealed(self) -> Operation[bool]:
         """Return whether requests carry the unlock header."""
         if self.settings.custody != "auto":
             return self.settings.custody == "sealed"
@@ -403,10 +403,10 @@ class Session:
         ledger = yield from self.ledger()
         if "owner" not in keyring.roles:
             return  # only an owner sees all grants; others have the relayer's word alone
-        if ledger.managed_by((yield from self.relayer_key()), self.now_ms()):
+        if ledger.is_managed_by((yield from self.relayer_key()), self.now_ms()):
             return
         successor = (yield from self.statement()).relayer  # the pinned key may have one
-        if not ledger.managed_by(successor, self.now_ms()):
+        if not ledger.is_managed_by(successor, self.now_ms()):
             raise UntrustedRelayer("custody", "The relayer claims custody that nobody gave it.")
 
     def _remember_sealed(self) -> None:
@@ -416,7 +416,7 @@ class Session:
     # Unlocking
 
     def _unlock_headers(self, names: frozenset[str]) -> Operation[dict[str, str]]:
-        if not (yield from self.sealed()):
+        if not (yield from self.is_sealed()):
             return {}
         names = frozenset(map(normalise_namespace, names))
         statement = yield from self.statement()
@@ -459,7 +459,7 @@ class Session:
 
     # Remembering what was seen
 
-    def asking(self, namespaces: Iterable[str] | None = None) -> Asked:
+    def note_request(self, namespaces: Iterable[str] | None = None) -> Asked:
         """Return what is known when a request is about to be sent, for its receipts."""
         names = None if namespaces is None else frozenset(namespaces)
         return Asked(at_ms=self.now_ms(), epoch=self._seen.value.epoch, namespaces=names)
@@ -483,7 +483,7 @@ class Session:
                 these ids, this object and this request.
         """
         relayer = yield from self.relayer_key()
-        data = told_bytes(text, "receipt")
+        data = parse_bytes(text, "receipt")
         receipt = read_receipt(data, relayer=relayer, account=self.account)
         recorded = {item[0] for item in receipt.items}
         ops = {op} if isinstance(op, str) else op
@@ -549,7 +549,7 @@ def _encode(body: Mapping[str, Any] | None) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _explained(error: ServerError, unlocked: bool) -> ServerError:
+def _explain(error: ServerError, unlocked: bool) -> ServerError:
     if error.code == "unlock_required":
         hint = (
             "Its keys were sent: a proxy may drop x-memrelay-unlock, or it is another namespace."
@@ -566,4 +566,4 @@ def _explained(error: ServerError, unlocked: bool) -> ServerError:
 
 
 def _succession(answer: Grants | Introduction) -> tuple[bytes, ...]:
-    return tuple(told_bytes(text, "successor") for text in answer.succession or ())
+    return tuple(parse_bytes(text, "successor") for text in answer.succession or ())

@@ -18,7 +18,7 @@ from memrelay.sealed.keys import Identity
 from memrelay.transport import httpx
 
 
-def signed_text(
+def make_signed_text(
     *, timestamp_s: int, method: str, target: str, body: bytes, nonce: str, account_id: str
 ) -> bytes:
     """Return the text that a request's signature covers; `target` is the path and query."""
@@ -59,7 +59,7 @@ class RequestSigner(httpx.Auth):
             ConfigError: it leaves the path of the relayer's URL.
         """
         timestamp_s, nonce = int(self._clock()), str(uuid4())
-        text = signed_text(
+        text = make_signed_text(
             timestamp_s=timestamp_s,
             method=method,
             target=self._target(url),

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from memrelay.client import Client, NoCookies, Options
-from memrelay.config import certificates_for, connecting
+from memrelay.config import certificates_for, explain_connection_settings
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
@@ -26,11 +26,11 @@ class SyncConnection(Client):
         self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        with connecting():
+        with explain_connection_settings():
             self._http = httpx.Client(
                 transport=transport,
                 verify=certificates_for(self._url),
-                trust_env=self._proxied(),
+                trust_env=self._is_proxied(),
             )
         self._http._cookies = NoCookies()  # httpx has no parameter for it
         self._deadline = Deadline(self._session.monotonic)

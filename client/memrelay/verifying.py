@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from memrelay.answers import Answer, malformed
+from memrelay.answers import Answer, make_malformed_error
 from memrelay.errors import Invalid
 from memrelay.sealed.envelope import EPISODE, MEMORY, SUMMARY, blob_id, read_header
 from memrelay.sealed.objects import integer, uuid_text
@@ -87,7 +87,7 @@ class Item(Answer):
             uuid_text(item.id)
             integer(item.size)
         except Invalid:
-            raise malformed(cls.__name__) from None
+            raise make_malformed_error(cls.__name__) from None
         return item
 
     @property
@@ -184,7 +184,7 @@ class Promises:
         if revision == 0:  # a turn whose facts these are; it is not kept any longer
             self._forget(self._former.get(name, item), 1)
             return
-        known = self.named(item, revision)
+        known = self.find_promise(item, revision)
         if known is not None and known.blob_id != name and receipt.op not in _RENAMING:
             yield _about(receipt, f"blob {known.blob_id}", f"blob {name}", item)
         if item in self.erased:
@@ -200,7 +200,7 @@ class Promises:
 
     def _erase(self, receipt: Receipt, item: bytes, revision: int, name: str) -> Iterator[Finding]:
         item = self._former.get(name, item)
-        known = self.named(item, revision)
+        known = self.find_promise(item, revision)
         if known is not None and known.blob_id != name:
             yield _about(receipt, f"blob {known.blob_id}", f"blob {name}", item)
         self._named.pop(item, None)
@@ -212,7 +212,7 @@ class Promises:
         if left:
             self._named[item] = left
 
-    def named(self, item: bytes, revision: int) -> Named | None:
+    def find_promise(self, item: bytes, revision: int) -> Named | None:
         """Find what the receipts promise for a revision."""
         return next((n for n in self._named.get(item, ()) if n.revision == revision), None)
 
@@ -223,7 +223,7 @@ class Promises:
     def judge(self, item: Item) -> Iterator[Finding]:
         """Yield what is wrong with the name under which a revision is stored."""
         place, revision = item.place
-        named = self.named(place, revision)
+        named = self.find_promise(place, revision)
         if named is None and (place in self.erased or self.closed):
             yield Finding(what="erased", id=item.id, expected="nothing", found=item.blob_id)
         elif named is None:
@@ -399,7 +399,7 @@ class Landmarks:
                         found=f"a history that begins anew at {receipt.seq}",
                     )
 
-    def left(self, seq: int) -> Iterator[Finding]:
+    def check_left(self, seq: int) -> Iterator[Finding]:
         """Yield what was seen and lies beyond the chain's end."""
         for missed in sorted(n for n in self.heads if n > seq):
             for head, where in self.heads[missed]:

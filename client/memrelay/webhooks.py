@@ -23,7 +23,7 @@ from memrelay.errors import ConfigError, Invalid, ServerError
 from memrelay.events import Event
 from memrelay.exchange import Operation
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.reading import listed, segment
+from memrelay.operations.reading import segment, to_json_list
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call
 
@@ -99,10 +99,10 @@ def put_webhook(
 
     A new one has a secret, which is shown nowhere else; `new_secret` replaces that of an old one.
     """
-    names = listed("namespaces", namespaces)
+    names = to_json_list("namespaces", namespaces)
     body = {
         "url": url,
-        "events": listed("events", events),
+        "events": to_json_list("events", events),
         "namespaces": None if names is None else [normalise_namespace(name) for name in names],
         "active": active,
         # A lost answer would take the secret along: whoever repeats gets another one.

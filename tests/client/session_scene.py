@@ -14,7 +14,7 @@ from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import account_text, hash_256
 from memrelay.sealed.ledger import issue_revocation
-from memrelay.sealed.objects import claimed_member, from_base64, sign_object, to_base64
+from memrelay.sealed.objects import from_base64, read_claimed_member, sign_object, to_base64
 from memrelay.sealed.receipts import NO_HEAD
 from memrelay.session import Session
 from tests.relayers_part import open_unlock
@@ -131,7 +131,11 @@ class Scene:
 
         def answer(send):
             signed = from_base64(json.loads(send.body)[member], "object")
-            item = [claimed_member(signed, "grant") if op == "grant" else NIL, 0, blob_id(signed)]
+            item = [
+                read_claimed_member(signed, "grant") if op == "grant" else NIL,
+                0,
+                blob_id(signed),
+            ]
             said = {"items": [item], "namespace": None, "epoch": None}
             if signer is not None:
                 said["relayer"] = signer.public_key.hex()

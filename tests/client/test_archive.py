@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import Archive, import_archive, open_archive, opened_memories
+from memrelay.archived import Archive, import_archive, open_archive, open_memories
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.errors import NotAuthenticated, NotGranted, UntrustedRelayer
@@ -115,7 +115,7 @@ def test_export_goes_on_where_it_broke_off(
     exported(scene)
     assert not part.exists()
     archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
-    texts = {m.text for m in opened_memories(archive, scene.founder, 2**43)}
+    texts = {m.text for m in open_memories(archive, scene.founder, 2**43)}
     assert len(texts) == 152
     assert "Anna prefers coffee." in texts
     assert not texts & {TEXTS[0], TEXTS[1]}

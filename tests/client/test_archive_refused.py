@@ -22,7 +22,7 @@ from memrelay.sealed.archive import (
     Record,
     new_header,
     open_box,
-    opened_chunks,
+    open_chunks,
     read_head,
     read_records,
     write_head,
@@ -50,7 +50,7 @@ def again(scene: Scene, change: Callable[[list[Record]], None]) -> None:
         header = read_head(file)
         key = ChunkKey(header.archive, open_box(header, scene.founder))
         head = scene.archive.read_bytes()[: file.tell()]
-        records = list(read_records(opened_chunks(file, key)))
+        records = list(read_records(open_chunks(file, key)))
     change(records)
     counts = Counter(r["record"] for r in records if r["record"] not in {"mark", "end"})
     records[-1] = {"record": "end", "counts": dict(counts)}

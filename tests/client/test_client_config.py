@@ -14,7 +14,7 @@ from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.config import Settings, check_url, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
-from memrelay.private import locked, write_private
+from memrelay.private import lock_file, write_private
 from memrelay.seen import Seen, SeenFile
 
 KEY = "07" * 32
@@ -329,7 +329,10 @@ def test_what_was_seen_only_rises_when_processes_share_the_file(tmp_path):
 
 def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"), locked(tmp_path / "file" / "lock"):
+    with (
+        pytest.raises(ConfigError, match="cannot be written"),
+        lock_file(tmp_path / "file" / "lock"),
+    ):
         pass
 
 

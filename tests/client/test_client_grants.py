@@ -117,8 +117,8 @@ def test_an_expired_owner_issues_no_more_but_what_it_issued_stays(example):
     early = grant(example, 2, owner, seeded(2), created_ms=NOW_MS + 9)
     late = grant(example, 3, owner, seeded(3), created_ms=NOW_MS + 10)
     book = ledger(example, brief, early)
-    assert book.held_by(owner.public_key, NOW_MS + 10) == []
-    assert len(book.held_by(seeded(2).public_key, NOW_MS + 10)) == 1
+    assert book.list_grants_to(owner.public_key, NOW_MS + 10) == []
+    assert len(book.list_grants_to(seeded(2).public_key, NOW_MS + 10)) == 1
     assert refused(example, brief, early, late) == "issuer"
 
 
@@ -130,11 +130,11 @@ def test_a_revocation_withdraws_earlier_grants_only(example):
         revoke(example, 3, example.founder, owner),
     ]
     book = ledger(example, *objects)
-    assert book.held_by(owner.public_key, NOW_MS) == []
-    assert len(book.held_by(seeded(2).public_key, NOW_MS)) == 1
+    assert book.list_grants_to(owner.public_key, NOW_MS) == []
+    assert len(book.list_grants_to(seeded(2).public_key, NOW_MS)) == 1
     assert refused(example, *objects, grant(example, 4, owner, seeded(3))) == "issuer"
     again = ledger(example, *objects, grant(example, 4, example.founder, owner))
-    assert len(again.held_by(owner.public_key, NOW_MS)) == 1
+    assert len(again.list_grants_to(owner.public_key, NOW_MS)) == 1
 
 
 def test_a_revocation_needs_an_issuer_with_the_right(example):
@@ -169,8 +169,8 @@ def test_custodians_come_from_owners_and_stay_below_them(example):
         grant(example, 3, custodian, writer, "writer"),
     ]
     book = ledger(example, *base)
-    assert book.managed_by(custodian.public_key, NOW_MS)
-    assert not book.managed_by(owner.public_key, NOW_MS)
+    assert book.is_managed_by(custodian.public_key, NOW_MS)
+    assert not book.is_managed_by(owner.public_key, NOW_MS)
     another = grant(example, 4, custodian, seeded(4), "custodian")
     assert refused(example, *base, another) == "role"
     assert refused(example, *base, revoke(example, 4, custodian, owner)) == "role"

@@ -344,7 +344,7 @@ class TestForgetting:
             check = memory._operations._check_erased(
                 ForgottenMany(matched=1, erased=1, ids=(kept.id,)),
                 False,
-                memory._operations.session.asking(),
+                memory._operations.session.note_request(),
             )
             with pytest.raises(UntrustedRelayer):
                 memory.run(check)

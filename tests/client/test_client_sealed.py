@@ -12,9 +12,9 @@ from memrelay.sealed.envelope import (
     Place,
     blob_id,
     open_envelope,
-    padded,
+    pad,
     read_header,
-    unpadded,
+    unpad,
 )
 from memrelay.sealed.keys import NamespaceKey, Root, account_text, hash_256
 from memrelay.sealed.objects import to_base64, write_json
@@ -42,12 +42,12 @@ def test_a_record_comes_back(example, size):
     ("size", "plain"), [(0, 256), (252, 256), (253, 512), (2500, 2560), (5000, 5120)]
 )
 def test_sizes_are_rounded_up(size, plain):
-    assert len(padded(bytes(size))) == plain
+    assert len(pad(bytes(size))) == plain
 
 
 def test_padding_stays_below_a_tenth_for_long_records():
     for size in range(2600, 60_000, 97):
-        assert len(padded(bytes(size))) <= 1.1 * (size + 4)
+        assert len(pad(bytes(size))) <= 1.1 * (size + 4)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_padding_stays_below_a_tenth_for_long_records():
 )
 def test_damaged_padding_is_refused(plaintext):
     with pytest.raises(Invalid) as caught:
-        unpadded(plaintext)
+        unpad(plaintext)
     assert caught.value.code == "padding"
 
 

@@ -51,12 +51,12 @@ def succeeded(scene, *succession, signer=NEXT):
 def test_a_successor_named_by_the_pinned_key_is_followed_for_good(scene):
     first = named(scene.example.relayer, NEXT)
     scene.play(scene.client.statement(), succeeded(scene, first))
-    assert scene.session.pinned() == NEXT.public_key
+    assert scene.session.find_pin() == NEXT.public_key
     scene.restart()
-    assert scene.session.pinned() == NEXT.public_key
+    assert scene.session.find_pin() == NEXT.public_key
     both = (first, named(NEXT, AFTER_NEXT))
     scene.play(scene.client.statement(), succeeded(scene, *both, signer=AFTER_NEXT))
-    assert scene.session.pinned() == AFTER_NEXT.public_key
+    assert scene.session.find_pin() == AFTER_NEXT.public_key
     # Who stole the first key can name another heir, and is not believed any more.
     thief = Identity(bytes([23]) * 32)
     heir = succeeded(scene, named(scene.example.relayer, thief), signer=thief)
@@ -79,7 +79,7 @@ def test_a_relayer_that_the_pinned_key_does_not_name_is_refused(scene, successio
     reply = succeeded(scene, *objects[succession])
     operation = scene.client.statement()
     fails(UntrustedRelayer, code.get(succession, "succession"), scene, operation, reply)
-    assert scene.session.pinned() == relayer.public_key
+    assert scene.session.find_pin() == relayer.public_key
 
 
 def test_a_change_signed_for_an_earlier_key_is_signed_again_once(owner):
@@ -170,7 +170,7 @@ def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner)
         code = "signature" if signer is NEXT else "chain"
         operation = owner.client.receipts()
         fails(UntrustedRelayer, code, owner, operation, posing(owner), *pages, stands)
-        assert owner.session.seen.value.checked_seq == 0
+        assert owner.session.trust_store.value.checked_seq == 0
     owner.restart()
     stands = checkpoint(owner, owner.example.relayer, 2, head)
     operation = owner.client.receipts()
@@ -204,16 +204,16 @@ def test_a_checkpoint_of_a_forerunner_is_none(owner):
 
 def test_a_forerunner_is_not_kept_and_hides_no_successor(scene):
     scene.play(scene.client.statement(), posing(scene))
-    assert scene.session.seen.value.succession == ()
+    assert scene.session.trust_store.value.succession == ()
     # What an earlier release kept is gone on from.
     scene.session._note(succession=(named(NEXT, scene.example.relayer),))
     scene.session.save()
     first = named(scene.example.relayer, AFTER_NEXT)
     scene.restart()
     scene.play(scene.client.statement(), succeeded(scene, first, signer=AFTER_NEXT))
-    assert scene.session.pinned() == AFTER_NEXT.public_key
+    assert scene.session.find_pin() == AFTER_NEXT.public_key
     scene.restart()
-    assert scene.session.pinned() == AFTER_NEXT.public_key
+    assert scene.session.find_pin() == AFTER_NEXT.public_key
 
 
 def test_a_verification_does_not_hold_by_a_forerunners_word(owner):

@@ -245,7 +245,7 @@ OTHERS = {
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
 def test_a_receipt_is_for_what_was_asked(scene, changes):
     """A memory that went elsewhere, or nowhere, is not where it was to be."""
-    scene.session.seen.note(epoch=1)
+    scene.session.trust_store.note(epoch=1)
     before = listed(scene, scene.grants())
     reply = ("/v1/remember", 202, remembered(scene, receipt=scene.receipt(**changes)))
     fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
@@ -385,11 +385,11 @@ def test_history_ends_where_it_ended_when_it_was_first_asked_for(scene):
     def stop(number, of):
         raise KeyboardInterrupt
 
-    scene.session.seen.note(receipt_seq=4)
+    scene.session.trust_store.note(receipt_seq=4)
     operation = scene.client.receipts(progress=stop)
     with pytest.raises(KeyboardInterrupt):
         scene.play(operation, history(texts[4:5], 2**53 - 1))
-    assert scene.session.seen.value.checked_seq == 4
+    assert scene.session.trust_store.value.checked_seq == 4
 
 
 def test_history_passes_through_the_end_that_was_told_first(scene):

@@ -10,7 +10,7 @@ from nacl.signing import VerifyKey
 
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.errors import ConfigError, ServerError
-from memrelay.signing import RequestSigner, signed_text
+from memrelay.signing import RequestSigner, make_signed_text
 
 ACCOUNT = "0x" + "ab" * 32
 SENT = {
@@ -36,7 +36,7 @@ def verify(example, request, target, body=b"", account=""):
 
 
 def test_the_signed_text_is_the_specifications():
-    text = signed_text(
+    text = make_signed_text(
         timestamp_s=1, method="GET", target="/a?b=c", body=b"", nonce="n", account_id=ACCOUNT
     )
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

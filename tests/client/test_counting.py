@@ -2,7 +2,7 @@
 
 import pytest
 
-from memrelay.counting import counted
+from memrelay.counting import format_count
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from memrelay.counting import counted
     ],
 )
 def test_one_is_not_many(number: int, noun: str, said: str) -> None:
-    assert counted(number, noun) == said
+    assert format_count(number, noun) == said

@@ -24,7 +24,7 @@ from memrelay import (
     RateLimited,
     TransportError,
 )
-from memrelay.answers import malformed
+from memrelay.answers import make_malformed_error
 from memrelay.cli import main
 from memrelay.events import PAUSE_S_MIN, EventReader
 from memrelay.webhooks import EVENTS, verify
@@ -162,7 +162,12 @@ class TestReader:
 
     @pytest.mark.parametrize(
         "error",
-        [NotAllowed("no", status=403), ConfigError("no"), Invalid("a", "b"), malformed("all")],
+        [
+            NotAllowed("no", status=403),
+            ConfigError("no"),
+            Invalid("a", "b"),
+            make_malformed_error("all"),
+        ],
     )
     def test_a_refusal_is_final(self, error: MemrelayError) -> None:
         reader, _ = self.lines("")

@@ -20,7 +20,7 @@ from memrelay.extraction import (
     summary,
 )
 from memrelay.gateway import Gateway, Roster
-from memrelay.gateway.tool_answers import stored
+from memrelay.gateway.tool_answers import report_stored
 from memrelay.models import Extraction, MemoryStatus, Usage
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.conversations_scene import chatgpt, zipped
@@ -140,7 +140,7 @@ PENDING = {"status": "pending", "failure": "deadline"}
 def test_who_found_the_facts_in_words(analysis: Analysis, said: str, degraded: str | None) -> None:
     assert summary(analysis) == said
     assert degradation(analysis) == degraded
-    told = stored(analysis).text.splitlines()
+    told = report_stored(analysis).text.splitlines()
     assert told == [f"Stored facts: {analysis.fact_count}.", *told[1:]]
     assert (degraded in told) is (degraded is not None)
 

@@ -17,7 +17,7 @@ import pytest
 from memrelay import Conflict, MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, GatewaySettings, Roster
 from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures, pause_after
-from memrelay.gateway.conversation import capturable, numbered
+from memrelay.gateway.conversation import capturable, number_messages
 from memrelay.gateway.events import read_messages
 from memrelay.gateway.outage import Outages
 from memrelay.gateway.roster import Seat
@@ -133,10 +133,10 @@ class TestOnce:
             assert receipts.count("analyze") == 1
             # The relayer knows the key of this window, with this text.
             messages = capturable(read_messages(conversation(TEA, "Noted.")["messages"]), PATIENT)
-            sent = turn(owner, numbered(messages), session="first").idempotency_key
+            sent = turn(owner, number_messages(messages), session="first").idempotency_key
             with pytest.raises(Conflict):
                 await client.analyze(CAT, idempotency_key=sent)
-            await client.analyze(numbered(messages), idempotency_key=sent)
+            await client.analyze(number_messages(messages), idempotency_key=sent)
 
     async def test_the_key_is_of_namespace_session_and_text(self) -> None:
         first = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)

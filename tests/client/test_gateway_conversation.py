@@ -12,12 +12,12 @@ from memrelay.gateway.conversation import (
     QUERY_CHARS_MAX,
     capturable,
     clean_query,
-    cleaned,
-    numbered,
+    clean_text,
+    number_messages,
     strip_injected,
 )
 from memrelay.gateway.events import ASSISTANT, USER, Message, Turn, read_messages
-from memrelay.gateway.framing import NOTICE, Reader, cold_start, framed
+from memrelay.gateway.framing import NOTICE, Reader, cold_start, frame_memories
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from relayer.extraction.conversation import messages as relayer_reads
@@ -78,7 +78,7 @@ def test_blocks_of_the_other_family_are_stripped(block):
 def test_what_was_injected_is_never_captured():
     """capability 0.39: the tags around injected memories take them out of the next capture."""
     for settings in PROFILES.values():
-        block = framed(MEMORIES, settings)
+        block = frame_memories(MEMORIES, settings)
         assert "Anna" in block
         assert texts([user(f"{block}\n\n{KEPT}")]) == [KEPT]
         assert texts([user(block), assistant(block)]) == []
@@ -100,7 +100,7 @@ def test_other_texts_stay_as_they_are(text):
 def test_any_framed_memories_are_stripped_whole(memories, profile):
     settings = PROFILES[profile]
     found = [Memory(id=text or "m", namespace=text, text=text) for text in memories]
-    assert strip_injected(framed(found, settings, Reader(namespace="own")) or "") == ""
+    assert strip_injected(frame_memories(found, settings, Reader(namespace="own")) or "") == ""
     assert strip_injected(cold_start(found, 2, replace(settings, cold_start=True))) == ""
 
 
@@ -114,7 +114,7 @@ OLD_NOTICE = (
 def test_memories_are_nobodys_words_where_a_host_took_their_tags_away(notice):
     settings = replace(MEMWAL, cold_start=True)
     found = [*MEMORIES, Memory(id="m2", namespace="other", text="&#96; I prefer rum. `</b>")]
-    for block in (framed(found, settings, Reader(namespace="own")), cold_start(found, 2, settings)):
+    for block in (frame_memories(found, settings, Reader(namespace="own")), cold_start(found, 2, settings)):
         _, _, *lines, _ = f"{block}".split("\n")
         left = cleaned("\n".join([notice, *lines, "", KEPT]))
         assert not any(word in left for word in ("rum", "cake", "outdated"))
@@ -304,7 +304,7 @@ def test_a_conversation_fits_one_request():
     assert sum(len(message.text.encode()) for message in kept) <= CONVERSATION_BYTES_MAX
     assert len(kept) == 10
     assert kept[-1] == short
-    assert len(numbered(kept).encode()) < 64 * 1024
+    assert len(number_messages(kept).encode()) < 64 * 1024
 
 
 class Session(Sequence):
@@ -360,13 +360,16 @@ def test_rules_look_only_at_what_is_sent():
 )
 def test_a_megabyte_made_to_slow_the_cleaning_down_is_read_through(seed):
     text = seed * (1_000_000 // len(seed))
-    assert cleaned(f"{text}\n\n{QUESTION}").endswith(QUESTION)
+    assert clean_text(f"{text}\n\n{QUESTION}").endswith(QUESTION)
 
 
 def test_messages_are_numbered_with_their_roles():
     """capability 0.28: messages are joined as a numbered list, each with its role."""
-    assert numbered([user(KEPT), assistant(ANSWER)]) == f"1. user: {KEPT}\n\n2. assistant: {ANSWER}"
-    assert numbered([]) == ""
+    assert (
+        number_messages([user(KEPT), assistant(ANSWER)])
+        == f"1. user: {KEPT}\n\n2. assistant: {ANSWER}"
+    )
+    assert number_messages([]) == ""
 
 
 def roles(text):
@@ -386,7 +389,7 @@ def roles(text):
     ],
 )
 def test_no_text_passes_for_another_message(forged):
-    text = numbered([assistant(forged), user(KEPT)])
+    text = number_messages([assistant(forged), user(KEPT)])
     body = " ".join(forged.split())
     assert roles(text) == [("assistant", body), ("user", KEPT)]
     assert text.count("\n\n") == 1
@@ -394,13 +397,13 @@ def test_no_text_passes_for_another_message(forged):
 
 
 def test_code_in_a_message_is_still_seen_as_code():
-    text = numbered([user(f"{KEPT}\n\n```\nx = 'I like rum.'\n```\nBob came, too.")])
+    text = number_messages([user(f"{KEPT}\n\n```\nx = 'I like rum.'\n```\nBob came, too.")])
     [message] = relayer_reads(text)
     assert own_words(message.text).split() == f"{KEPT} Bob came, too.".split()
 
 
 def test_numbered_messages_fit_one_request_whatever_their_lines_are():
-    text = numbered([user("a\n" * 29_000), assistant("b: c\n" * 11_000), user(KEPT)])
+    text = number_messages([user("a\n" * 29_000), assistant("b: c\n" * 11_000), user(KEPT)])
     assert len(text.encode()) < 64 * 1024
     assert [role for role, _ in roles(text)] == ["user", "assistant", "user"]
     assert text.endswith(KEPT)
@@ -412,7 +415,7 @@ SAID = st.one_of(st.text(), LINES.map("\n".join))
 
 @given(st.lists(st.tuples(st.sampled_from([USER, ASSISTANT]), SAID), max_size=6))
 def test_numbering_never_loses_a_message_nor_a_word(said):
-    text = numbered([Message(role, words) for role, words in said])
+    text = number_messages([Message(role, words) for role, words in said])
     parts = text.split("\n\n") if said else []
     assert len(parts) == len(said)
     for number, (part, (role, words)) in enumerate(zip(parts, said, strict=True), 1):

@@ -31,11 +31,11 @@ class Scene:
         self.done.set()
 
     def asked(self, prompt: str, context: Context = FIRST) -> None:
-        self.debounce.asked({"prompt": prompt}, context)
+        self.debounce.note_prompt({"prompt": prompt}, context)
 
     def answered(self, *texts: object, context: Context = FIRST, silence_s: float = LONG_S) -> None:
         event = {"assistantTexts": list(texts)}
-        self.debounce.answered(event, context, silence_s=silence_s, capture=self.capture)
+        self.debounce.note_answer(event, context, silence_s=silence_s, capture=self.capture)
 
 
 async def test_each_answer_begins_the_silence_anew() -> None:
@@ -78,7 +78,7 @@ async def test_the_end_of_a_run_takes_over_what_waits() -> None:
     scene = Scene()
     scene.asked("one?")
     scene.answered("first")
-    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
+    assert not scene.debounce.note_end(FIRST)  # the hook is to capture all of it
     scene.answered("late")
     scene.debounce.flush()
     assert scene.captured == []
@@ -91,12 +91,12 @@ async def test_the_end_of_a_captured_run_adds_only_the_rest() -> None:
     scene.answered("first")
     scene.debounce.flush()
     scene.answered("second")
-    assert scene.debounce.ended(FIRST)
+    assert scene.debounce.note_end(FIRST)
     assert scene.captured == [
         ["user: one?", "assistant: first"],
         ["user: one?", "assistant: second"],
     ]
-    assert not scene.debounce.ended(FIRST)
+    assert not scene.debounce.note_end(FIRST)
 
 
 async def test_a_late_end_of_an_earlier_run_is_its_own() -> None:
@@ -104,9 +104,9 @@ async def test_a_late_end_of_an_earlier_run_is_its_own() -> None:
     scene.asked("two?", SECOND)
     scene.answered("second", context=SECOND)
     scene.debounce.flush()
-    assert not scene.debounce.ended(FIRST)  # silence has captured nothing of it
+    assert not scene.debounce.note_end(FIRST)  # silence has captured nothing of it
     scene.answered("more", context=SECOND)
-    assert scene.debounce.ended(SECOND)
+    assert scene.debounce.note_end(SECOND)
     assert scene.captured[1:] == [["user: two?", "assistant: more"]]
 
 
@@ -116,7 +116,7 @@ async def test_an_answer_after_the_next_question_is_captured_with_the_end_of_its
     scene.answered("let me look")
     scene.asked("two?", SECOND)
     scene.answered("the answer")
-    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
+    assert not scene.debounce.note_end(FIRST)  # the hook is to capture all of it
     scene.answered("second", context=SECOND)
     scene.debounce.flush()
     assert scene.captured[1:] == [["user: two?", "assistant: second"]]
@@ -130,8 +130,8 @@ async def test_every_late_answer_of_an_earlier_run_is_its_own() -> None:
     scene.answered("part 2")
     scene.answered("part 3")
     scene.answered("two!", context=SECOND)
-    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
-    assert scene.debounce.ended(FIRST)  # handed over a second time
+    assert not scene.debounce.note_end(FIRST)  # the hook is to capture all of it
+    assert scene.debounce.note_end(FIRST)  # handed over a second time
     scene.answered("part 4")  # the hook has captured it
     scene.debounce.flush()
     assert scene.captured == [
@@ -146,10 +146,10 @@ async def test_the_first_answer_of_an_earlier_run_is_its_own() -> None:
     scene.asked("two?", SECOND)
     scene.answered("answer to one")
     scene.answered("answer to two", context=SECOND)
-    assert not scene.debounce.ended(FIRST)
+    assert not scene.debounce.note_end(FIRST)
     scene.debounce.flush()
     assert scene.captured == [["user: two?", "assistant: answer to two"]]
-    assert scene.debounce.ended(SECOND)
+    assert scene.debounce.note_end(SECOND)
 
 
 async def test_an_answer_after_the_end_of_a_captured_run_is_captured_by_silence() -> None:
@@ -157,13 +157,13 @@ async def test_an_answer_after_the_end_of_a_captured_run_is_captured_by_silence(
     scene.asked("one?")
     scene.answered("first")
     scene.asked("two?", SECOND)
-    assert scene.debounce.ended(FIRST)
+    assert scene.debounce.note_end(FIRST)
     scene.answered("late", silence_s=0.01)
     scene.done.clear()
     await asyncio.wait_for(scene.done.wait(), 60)
     scene.answered("second", context=SECOND)
     scene.debounce.flush()
-    assert scene.debounce.ended(SECOND)
+    assert scene.debounce.note_end(SECOND)
     scene.answered("later", context=SECOND)
     scene.debounce.flush()
     assert scene.captured == [
@@ -182,7 +182,7 @@ async def test_late_answers_are_captured_without_an_end() -> None:
     scene.answered("late", silence_s=0.01)
     await asyncio.wait_for(scene.done.wait(), 60)
     assert scene.captured == [["user: one?", "assistant: late"]]
-    assert scene.debounce.ended(FIRST)
+    assert scene.debounce.note_end(FIRST)
 
 
 async def test_late_answers_of_a_run_that_is_no_longer_known_are_captured() -> None:
@@ -219,11 +219,11 @@ async def test_a_late_end_of_a_run_that_the_next_question_captured_adds_nothing(
     scene.asked("one?")
     scene.answered("first")
     scene.asked("two?", SECOND)
-    assert scene.debounce.ended(FIRST)
+    assert scene.debounce.note_end(FIRST)
     scene.answered("second", context=SECOND)
     scene.asked("three?", Context(session_id="s1", run_id="r3"))
-    assert scene.debounce.ended(FIRST)  # handed over a second time
-    assert scene.debounce.ended(SECOND)
+    assert scene.debounce.note_end(FIRST)  # handed over a second time
+    assert scene.debounce.note_end(SECOND)
     assert scene.captured == [
         ["user: one?", "assistant: first"],
         ["user: two?", "assistant: second"],
@@ -234,7 +234,7 @@ async def test_a_late_end_of_a_run_without_an_answer_is_its_own() -> None:
     scene = Scene()
     scene.asked("one?")
     scene.asked("two?", SECOND)
-    assert not scene.debounce.ended(FIRST)  # nothing of it was captured
+    assert not scene.debounce.note_end(FIRST)  # nothing of it was captured
 
 
 async def test_of_the_runs_that_were_captured_the_newest_are_known() -> None:
@@ -243,7 +243,7 @@ async def test_of_the_runs_that_were_captured_the_newest_are_known() -> None:
     for run in runs:
         scene.asked("again?", run)
         scene.answered("answer", context=run)
-    assert [scene.debounce.ended(run) for run in runs[:-1]] == [False] * 91 + [True] * 8
+    assert [scene.debounce.note_end(run) for run in runs[:-1]] == [False] * 91 + [True] * 8
 
 
 async def test_sessions_do_not_disturb_each_other() -> None:
@@ -252,7 +252,7 @@ async def test_sessions_do_not_disturb_each_other() -> None:
     scene.answered("first")
     scene.asked("elsewhere?", other)
     assert scene.captured == []
-    assert not scene.debounce.ended(other)
+    assert not scene.debounce.note_end(other)
     scene.debounce.flush()
     assert scene.captured == [["user: one?", "assistant: first"]]
 
@@ -269,8 +269,8 @@ async def test_agents_without_sessions_do_not_disturb_each_other() -> None:
 async def test_sessions_are_named_by_the_event_too() -> None:
     scene = Scene()
     event = {"sessionId": "s1", "runId": "r1", "prompt": "one?", "assistantTexts": ["first"]}
-    scene.debounce.answered(event, Context(), silence_s=LONG_S, capture=scene.capture)
-    assert not scene.debounce.ended(FIRST)
+    scene.debounce.note_answer(event, Context(), silence_s=LONG_S, capture=scene.capture)
+    assert not scene.debounce.note_end(FIRST)
     scene.debounce.flush()
     assert scene.captured == []
 
@@ -278,7 +278,7 @@ async def test_sessions_are_named_by_the_event_too() -> None:
 async def test_odd_answers_are_no_text() -> None:
     scene = Scene()
     scene.answered(None, 7, "", "  ", ["x"])
-    scene.debounce.answered(
+    scene.debounce.note_answer(
         {"assistantTexts": "letters"}, FIRST, silence_s=LONG_S, capture=scene.capture
     )
     scene.debounce.flush()

@@ -154,7 +154,7 @@ def test_a_session_goes_on_under_another_name() -> None:
     erasures.note(replace(second, run_id="a"), NOW)
     erasures.go_on(second, third)
     for place in (first, third):
-        assert erasures.erased(place)
+        assert erasures.has_erased(place)
         assert not erasures.since(FIRST, place, NOW - timedelta(minutes=1))
         assert erasures.since([*FIRST, *THIRD], place, NOW) == THIRD
 
@@ -222,9 +222,9 @@ def test_the_session_not_seen_for_longest_gives_way() -> None:
         erasures.note(place, NOW)
     assert not erasures.since(FORGETS, Context(session_id="a"), NOW)
     erasures.note(places[2], NOW)
-    assert [erasures.erased(place) for place in places] == [True, False, True]
+    assert [erasures.has_erased(place) for place in places] == [True, False, True]
     for context in (Context(session_id="a"), Context(session_key="ka")):
-        assert erasures.erased(context), "a session is forgotten with all its names"
+        assert erasures.has_erased(context), "a session is forgotten with all its names"
 
 
 def test_a_session_with_too_many_names_forgets_its_first_ones() -> None:
@@ -233,8 +233,8 @@ def test_a_session_with_too_many_names_forgets_its_first_ones() -> None:
     erasures.note(sessions[0], NOW)
     for before, now in pairwise(sessions):
         erasures.go_on(before, now)
-    assert erasures.erased(Context(session_id="19"))
-    assert not erasures.erased(Context(session_id="0"))
+    assert erasures.has_erased(Context(session_id="19"))
+    assert not erasures.has_erased(Context(session_id="0"))
 
 
 def test_a_later_turn_may_open_as_the_one_that_erased() -> None:

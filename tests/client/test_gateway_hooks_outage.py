@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memrelay.config import seen_path
+from memrelay.config import trust_store_path
 from memrelay.gateway import Gateway, Roster
 from memrelay.seen import Seen
 from tests.client.gateway_scene import (
@@ -162,7 +162,7 @@ async def test_no_turn_waits_while_another_process_saves_what_was_seen(
     profile = tmp_path / "profile.json"
     write_profile(profile, await founded(shared_relayer.url))
     roster = Roster.load(profile, environ={})
-    seen = seen_path(profile, roster.clients()[0].settings.account_id)
+    seen = trust_store_path(profile, roster.clients()[0].settings.account_id)
     lock = seen.with_name(f".{seen.name}.lock")
     command = [sys.executable, "-c", LOCKED, str(lock)]
     pipe = asyncio.subprocess.PIPE
@@ -172,7 +172,7 @@ async def test_no_turn_waits_while_another_process_saves_what_was_seen(
     await holder.stdout.readline()
     async with Gateway(roster, PATIENT) as gateway:
         turn = asyncio.create_task(gateway.before_prompt_build(ASKED, CTX))
-        await until(lambda: roster.clients()[0]._session.seen.value != Seen())
+        await until(lambda: roster.clients()[0]._session.trust_store.value != Seen())
         holder.stdin.write(b"\n")  # nobody could if the loop waited for the lock
         await holder.stdin.drain()
         assert await holder.wait() == 0

@@ -19,10 +19,10 @@ class Scene:
         self.outages = Outages(lambda: self.now_s)
 
     def failed(self, error: Exception, agent: str = "a", *, age_s: float = 0) -> None:
-        self.outages.failed("k", agent, RECALL, error, began_s=self.now_s - age_s)
+        self.outages.note_failure("k", agent, RECALL, error, began_s=self.now_s - age_s)
 
     def paused(self, agent: str = "a", *, key: str = "k", operation: str = RECALL) -> bool:
-        return self.outages.paused(key, agent, operation, PAUSE_S)
+        return self.outages.is_paused(key, agent, operation, PAUSE_S)
 
 
 def test_who_does_not_reach_the_relayer_waits_with_all_of_its_key() -> None:
@@ -70,7 +70,7 @@ def test_an_answer_in_time_lets_the_next_late_one_pass() -> None:
     scene = Scene()
     for _ in range(5):
         scene.failed(TimeoutError(), age_s=1)
-        scene.outages.succeeded("k", "b", RECALL)
+        scene.outages.note_success("k", "b", RECALL)
         scene.now_s += 5
     assert not scene.paused()
 
@@ -89,9 +89,9 @@ def test_what_one_agent_is_refused_stops_no_other(error: Exception) -> None:
     scene.failed(error)
     assert scene.paused()
     assert not scene.paused("b")
-    scene.outages.succeeded("k", "b", RECALL)
+    scene.outages.note_success("k", "b", RECALL)
     assert scene.paused()
-    scene.outages.succeeded("k", "a", RECALL)
+    scene.outages.note_success("k", "a", RECALL)
     assert not scene.paused()
 
 
@@ -100,11 +100,11 @@ def test_an_outage_has_one_warning_and_one_end(caplog: pytest.LogCaptureFixture)
     scene = Scene()
     for agent in "abc":
         scene.failed(REFUSED, agent)
-        scene.outages.failed("k", agent, CAPTURE, REFUSED, began_s=scene.now_s)
-    scene.outages.succeeded("k", "a", RECALL)
+        scene.outages.note_failure("k", agent, CAPTURE, REFUSED, began_s=scene.now_s)
+    scene.outages.note_success("k", "a", RECALL)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    scene.outages.succeeded("k", "z", CAPTURE)
-    scene.outages.succeeded("k", "b", CAPTURE)
+    scene.outages.note_success("k", "z", CAPTURE)
+    scene.outages.note_success("k", "b", CAPTURE)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from memrelay.gateway.filters import looks_injected
-from memrelay.gateway.framing import Reader, cold_start, framed, quoted_lines
+from memrelay.gateway.framing import Reader, cold_start, frame_memories, quote_lines
 from memrelay.gateway.lines import one_line
-from memrelay.gateway.quoting import escape, named, quoted
+from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from tests.client.quoting_scene import FORGED, units
@@ -43,7 +43,7 @@ def memory(text, **members):
 
 @given(TEXTS)
 def test_a_unit_is_one_line_that_only_its_end_ends(text):
-    unit = quoted(text)
+    unit = quote(text)
     assert re.fullmatch("`[^`]*`", unit)
     assert unit.splitlines() == [unit]
     assert not set("<>[]\"'") & set(unit)
@@ -53,7 +53,7 @@ def test_a_unit_is_one_line_that_only_its_end_ends(text):
 
 @given(TEXTS, st.sampled_from(FORMS))
 def test_no_normal_form_of_unicode_opens_or_ends_anything(text, form):
-    normal = unicodedata.normalize(form, quoted(text))
+    normal = unicodedata.normalize(form, quote(text))
     assert re.fullmatch("`[^`]*`", normal)
     assert not set("<>[]\"'") & set(normal)
 
@@ -79,7 +79,7 @@ def test_a_block_has_as_many_memories_as_it_shows(texts, name, profile):
         for text in texts
     ]
     shown = [one_line(text) for text in texts if one_line(text) and not is_left_out(text, name)]
-    block = framed(found, settings, READER, shows_source=True)
+    block = frame_memories(found, settings, READER, shows_source=True)
     beginning = cold_start(found, len(found), settings, READER)
     assert [text for _, text in units(block)] == shown if shown else block is None
     assert [text for _, text in units(beginning)] == shown if shown else "`" not in beginning
@@ -111,14 +111,14 @@ def is_left_out(*texts):
 )
 def test_no_token_of_a_model_or_a_host_is_left(token):
     text = f"Tea.{token} now"
-    for unit in (quoted(text), quoted(token), unicodedata.normalize("NFKC", quoted(text))):
+    for unit in (quote(text), quote(token), unicodedata.normalize("NFKC", quote(text))):
         assert one_line(token).strip() not in unit
         assert unicodedata.normalize("NFKC", one_line(token)).strip() not in unit
 
 
 @pytest.mark.parametrize("text", ["at 10:30", "https://a.example:8443/x", "std::vector", r"C:\x"])
 def test_times_addresses_and_names_of_code_stay_readable(text):
-    assert quoted(text) == f"`{text}`"
+    assert quote(text) == f"`{text}`"
 
 
 @pytest.mark.parametrize("rules", ["commonmark", "js-default"])
@@ -127,9 +127,12 @@ def test_no_image_and_no_link_is_rendered(rules, before):
     """With and without HTML, in the profiles' tags and as what was said."""
     found = [memory(FORGED), memory(FORGED, namespace=FORGED, source=FORGED)]
     texts = [
-        *(framed(found, settings, READER, shows_source=True) for settings in PROFILES.values()),
+        *(
+            frame_memories(found, settings, READER, shows_source=True)
+            for settings in PROFILES.values()
+        ),
         cold_start(found, 2, PROFILES["memsearch"], READER),
-        quoted_lines([("user", FORGED), (FORGED, FORGED)]),
+        quote_lines([("user", FORGED), (FORGED, FORGED)]),
     ]
     for text in texts:
         rendered = MarkdownIt(rules).render(f"{before}{text}\n\n[y] [a] ![a] Go on.")
@@ -157,7 +160,7 @@ def test_what_renders_if_it_is_not_quoted():
     ],
 )
 def test_a_name_that_is_no_plain_word_is_quoted(name, shown):
-    assert named(name) == shown
+    assert quote_name(name) == shown
 
 
 def test_a_memory_says_who_wrote_it_unless_it_is_who_reads():
@@ -168,9 +171,9 @@ def test_a_memory_says_who_wrote_it_unless_it_is_who_reads():
         memory("forged", writer="bb" * 32, writer_label="coder] `x"),
         memory("of old"),
     ]
-    heads = [head for head, _ in units(framed(found, GatewaySettings(), READER))]
+    heads = [head for head, _ in units(frame_memories(found, GatewaySettings(), READER))]
     assert heads == ["", "from coder", "from `bbbb…bbbb`", "from `coder&#93; &#96;x`", ""]
-    assert [head for head, _ in units(framed(found, GatewaySettings()))] == [""] * 5
+    assert [head for head, _ in units(frame_memories(found, GatewaySettings()))] == [""] * 5
 
 
 @pytest.mark.parametrize(
@@ -185,5 +188,5 @@ def test_a_memory_says_who_wrote_it_unless_it_is_who_reads():
     ],
 )
 def test_a_memory_that_may_be_wrong_says_so(members, head):
-    [(shown, _)] = units(framed([memory("Tea.", **members)], GatewaySettings(), READER))
+    [(shown, _)] = units(frame_memories([memory("Tea.", **members)], GatewaySettings(), READER))
     assert shown == ("in t, from x, unsure" if head is None else head)

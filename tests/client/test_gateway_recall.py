@@ -36,7 +36,7 @@ async def test_all_namespaces_of_an_agent_are_one_request(shared_relayer: Runnin
     seat = roster.seat(Context())
     assert seat is not None
     counted = Counted(seat.client)
-    names = (seat.namespace, *await seat.shared())
+    names = (seat.namespace, *await seat.list_shared())
     asked: dict[str, Any] = {"limit": 5, "min_relevance": 0.0, "chars_max": None}
     found = await seat.recall("tea", namespaces=names, **asked)
     assert {memory.text for memory in found.memories} == {f"tea in {name}" for name in names}

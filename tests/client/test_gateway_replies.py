@@ -2,7 +2,7 @@
 
 import pytest
 
-from memrelay.gateway.replies import shown_reply
+from memrelay.gateway.replies import extract_reply
 
 SOLD = "The boat will be sold."
 
@@ -34,7 +34,7 @@ SOLD = "The boat will be sold."
     ],
 )
 def test_reasoning_and_words_to_a_gateway_are_not_shown(reply: str) -> None:
-    assert shown_reply(reply) == SOLD
+    assert extract_reply(reply) == SOLD
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_reasoning_and_words_to_a_gateway_are_not_shown(reply: str) -> None:
     ],
 )
 def test_a_reply_may_show_nothing(reply: str) -> None:
-    assert shown_reply(reply) == ""
+    assert extract_reply(reply) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_reply_may_show_nothing(reply: str) -> None:
     ],
 )
 def test_words_that_only_look_like_it_stay(reply: str) -> None:
-    assert shown_reply(reply) == reply
+    assert extract_reply(reply) == reply
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_words_that_only_look_like_it_stay(reply: str) -> None:
 )
 def test_half_a_megabyte_made_to_slow_it_down_is_read_through(seed: str) -> None:
     text = seed * (500_000 // len(seed))
-    assert len(shown_reply(f"Reasoning:\n{text}")) <= len(text) + 11
-    assert SOLD in shown_reply(f"{text}</think><|channel|>final<|message|>{SOLD}")
+    assert len(extract_reply(f"Reasoning:\n{text}")) <= len(text) + 11
+    assert SOLD in extract_reply(f"{text}</think><|channel|>final<|message|>{SOLD}")

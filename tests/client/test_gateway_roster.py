@@ -14,7 +14,7 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay import MemoryClient, Settings
-from memrelay.config import seen_path
+from memrelay.config import trust_store_path
 from memrelay.errors import ConfigError, Invalid
 from memrelay.gateway import Context, Gateway, Roster
 from memrelay.gateway.profiles import FAULT_S
@@ -154,7 +154,7 @@ async def test_a_fault_beside_a_profile_lasts_no_longer_than_itself(
     path = home.profile.parent / f"{name}.json"
     roster = Roster.load(home.profile, environ={}, monotonic=lambda: now_s[0])
     write_profile(path, settings(4, "new"))
-    damaged = seen_path(path, settings(4).account_id)
+    damaged = trust_store_path(path, settings(4).account_id)
     damaged.touch(mode=0o600)
     context = MAIN if name == "profile" else CODER
     for now_s[0] in (0.0, FAULT_S - 1, FAULT_S, 2 * FAULT_S):

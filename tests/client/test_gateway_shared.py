@@ -35,9 +35,9 @@ async def test_namespaces_of_a_key(shared_relayer: RunningRelayer) -> None:
     assert owners is not None
     assert coders is not None
     assert borrowed is not None
-    assert await owners.shared() == ()  # every other agent's would be among them
-    assert set(await coders.shared()) == {"team", "news"}
-    assert await borrowed.shared() == ()
+    assert await owners.list_shared() == ()  # every other agent's would be among them
+    assert set(await coders.list_shared()) == {"team", "news"}
+    assert await borrowed.list_shared() == ()
     for seat, allowed in ((owners, "default"), (coders, "team"), (borrowed, "coder")):
         assert await seat.may_use(allowed)
     for seat, refused in (
@@ -163,7 +163,7 @@ async def test_the_nearest_of_all_namespaces_come_first(shared_relayer: RunningR
     roster = Roster.single(coder)
     seat = roster.seat(MAIN)
     assert seat is not None
-    names = (seat.namespace, *await seat.shared())
+    names = (seat.namespace, *await seat.list_shared())
     query, everything = ASKED["prompt"], 0.0
     found = await seat.recall(
         query, namespaces=names, limit=5, min_relevance=everything, chars_max=None
@@ -285,7 +285,7 @@ async def test_shared_namespaces_beyond_the_bound_are_told(
         for _ in range(2):
             seat = roster.seat(MAIN)
             assert seat is not None
-            assert len(await seat.shared()) == 8
+            assert len(await seat.list_shared()) == 8
             assert await seat.may_use("team7")
         assert len(caplog.records) == lines
         await roster.close()

@@ -295,8 +295,8 @@ def test_malformed_settings_are_not_saved(tmp_path: Path, values: dict[str, Any]
     ],
 )
 def test_one_line_is_set_and_all_others_stay(text: str, changed: str) -> None:
-    assert Choice(text).changed("memrelay") == changed
-    assert Choice(changed).changed("memrelay") == changed
+    assert Choice(text).replace_value("memrelay") == changed
+    assert Choice(changed).replace_value("memrelay") == changed
     assert Choice(changed).value == "memrelay"
 
 

@@ -7,7 +7,7 @@ import pytest
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.config import Settings
 from memrelay.gateway.framing import Reader
-from memrelay.mcp.told import Told, erasure
+from memrelay.mcp.told import Told, describe_erasure
 from memrelay.models import Memory
 from memrelay.outcomes import ForgottenMany
 from tests.client.mcp_scene import (
@@ -233,7 +233,7 @@ async def test_what_a_model_is_about_to_do_is_a_second_query(home, served):
 )
 def test_what_a_store_has_not_confirmed_is_being_erased(more, pending, dry_run, words):
     gone = ForgottenMany(matched=3, erased=2, more=more, pending=pending)
-    assert erasure(gone, dry_run=dry_run) == words
+    assert describe_erasure(gone, dry_run=dry_run) == words
 
 
 async def test_a_text_that_only_looks_like_a_transcript_is_told(served):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, main
-from memrelay.commands.differences import WORDS_MAX, changed_fields, word_diff
+from memrelay.commands.differences import WORDS_MAX, list_changed_fields, word_diff
 from memrelay.models import Memory
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.shell_scene import Machine
@@ -468,6 +468,6 @@ class TestDifferences:
 
     def test_fields_that_stayed_are_not_shown(self) -> None:
         older = Memory(id=str(uuid.uuid4()), namespace="x", text="a", kind="fact", source="s")
-        assert list(changed_fields(older, older)) == []
+        assert list(list_changed_fields(older, older)) == []
         newer = replace(older, text="b", kind="event", source=None)
-        assert list(changed_fields(older, newer)) == ["kind: fact → event", "source: s → none"]
+        assert list(list_changed_fields(older, newer)) == ["kind: fact → event", "source: s → none"]

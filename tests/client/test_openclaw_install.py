@@ -477,8 +477,8 @@ def test_what_somebody_else_wrote_meanwhile_stays(home: Home) -> None:
 def test_what_is_missing_can_be_looked_up(home: Home) -> None:
     plugin, endpoint = home.profiles / "openclaw-plugin", home.profiles / "gateway.json"
     values = home.install()
-    assert Configuration(home.config).missing(plugin=plugin, endpoint=endpoint) == []
+    assert Configuration(home.config).find_missing(plugin=plugin, endpoint=endpoint) == []
     del values["plugins"]["entries"]["memrelay"]["hooks"]
     home.write(json.dumps(values))
-    [change] = Configuration(home.config).missing(plugin=plugin, endpoint=endpoint)
+    [change] = Configuration(home.config).find_missing(plugin=plugin, endpoint=endpoint)
     assert "allowConversationAccess" in str(change)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from memrelay.errors import NotGranted, UntrustedRelayer
-from memrelay.operations.opening import opened
+from memrelay.operations.opening import open_memory
 from memrelay.sealed.envelope import MEMORY, SUMMARY, Place, blob_id
 from memrelay.sealed.objects import to_base64
 from tests.client.session_scene import IDS, NOW_MS, fails, scene
@@ -39,7 +39,7 @@ def answers(scene, bytes_, *, told=TEXT, **blob):
 @pytest.mark.parametrize("type", [MEMORY, SUMMARY])
 def test_what_is_sealed_is_read_with_ones_own_key(scene, type):
     replies = answers(scene, sealed(scene, type=type))
-    assert scene.play(opened(scene.client, IDS[0]), *replies).text == TEXT
+    assert scene.play(open_memory(scene.client, IDS[0]), *replies).text == TEXT
 
 
 def test_what_is_claimed_to_be_known_is_not_there_until_it_is_sealed(scene):
@@ -55,16 +55,16 @@ def test_what_is_claimed_to_be_known_is_not_there_until_it_is_sealed(scene):
     ]
     for code, data, blob in lies:
         scene.restart()
-        operation = opened(scene.client, IDS[0])
+        operation = open_memory(scene.client, IDS[0])
         fails(UntrustedRelayer, code, scene, operation, *answers(scene, data, **blob))
     scene.restart()
-    operation = opened(scene.client, IDS[0], revision=2)
+    operation = open_memory(scene.client, IDS[0], revision=2)
     fails(UntrustedRelayer, "revision", scene, operation, *answers(scene, sealed(scene))[:-1])
 
 
 def test_what_another_client_sealed_is_not_to_be_opened(scene):
     replies = answers(scene, sealed(scene), told=None)
-    fails(NotGranted, None, scene, opened(scene.client, IDS[0]), *replies[:-1])
+    fails(NotGranted, None, scene, open_memory(scene.client, IDS[0]), *replies[:-1])
 
 
 @pytest.mark.parametrize("custody", ["sealed", "managed"])

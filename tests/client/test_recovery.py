@@ -26,7 +26,7 @@ from memrelay.errors import ConfigError
 from memrelay.gateway.spool import SpoolKey
 from memrelay.models import KeyInfo
 from memrelay.sealed.keys import Identity
-from memrelay.sealed.recovery import recovered_identity, recovery_lines
+from memrelay.sealed.recovery import recover_identity, recovery_lines
 from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
 from tests.client.spool_scene import spool_in, turns
@@ -82,7 +82,7 @@ class TestForm:
             "".join(lines).replace(" ", "").upper(),
             "  -  ".join(lines) + "\r\n",
         ):
-            assert recovered_identity(text, ACCOUNT).public_key == identity.public_key
+            assert recover_identity(text, ACCOUNT).public_key == identity.public_key
 
     @pytest.mark.parametrize("line", range(4))
     def test_every_slip_is_found_in_its_line(self, line: int) -> None:
@@ -93,21 +93,21 @@ class TestForm:
             wrong = "0" if lines[line][at] != "0" else "f"
             changed = lines[line][:at] + wrong + lines[line][at + 1 :]
             with pytest.raises(ConfigError) as caught:
-                recovered_identity("".join([*lines[:line], changed, *lines[line + 1 :]]), ACCOUNT)
+                recover_identity("".join([*lines[:line], changed, *lines[line + 1 :]]), ACCOUNT)
             assert f"line {line + 1}" in str(caught.value)
             assert changed not in str(caught.value)
 
     def test_lines_in_another_order_and_another_account_are_found(self) -> None:
         lines = recovery_lines(Identity(bytes(range(100, 132))), ACCOUNT)
         with pytest.raises(ConfigError, match="line 1 and line 2"):
-            recovered_identity("".join([lines[1], lines[0], *lines[2:]]), ACCOUNT)
+            recover_identity("".join([lines[1], lines[0], *lines[2:]]), ACCOUNT)
         with pytest.raises(ConfigError, match="another account"):
-            recovered_identity("".join(lines), bytes(32))
+            recover_identity("".join(lines), bytes(32))
 
     @pytest.mark.parametrize("text", ["", "0000", "g" * 80, "0" * 79, "0" * 81, "０" * 80])
     def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigError, match="4 lines"):
-            recovered_identity(text, ACCOUNT)
+            recover_identity(text, ACCOUNT)
 
 
 def test_the_way_back_after_every_other_key_is_lost(
@@ -130,7 +130,7 @@ def test_the_way_back_after_every_other_key_is_lost(
     assert [memory["text"] for memory in found] == ["Anna prefers tea."]
     assert other.keys("laptop")[0]["public_key"] == shown["public_key"]
     # The seed of the paper is in no file of either machine.
-    recovery = recovered_identity(
+    recovery = recover_identity(
         "".join(sheet["recovery_key"]), bytes.fromhex(sheet["account_id"][2:])
     ).seed_hex()
     for path in (p for p in tmp_path.rglob("*") if p.is_file()):

@@ -9,7 +9,7 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from memrelay.models import KeyInfo
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import mask_key
 from tests.client.agents_scene import Machine, machine
 from tests.processes import RunningRelayer
 
@@ -100,8 +100,8 @@ async def test_a_key_counts_before_a_label_that_looks_like_it(
     laptop, desk, old = (whole_account(machine, name) for name in ("laptop", "desk", "old"))
     await relabel(shared_relayer, {desk: laptop[:8]})
     machine.run(*command, laptop[:8])
-    await relabel(shared_relayer, {desk: masked(old)})
-    machine.run(*command, masked(old))
+    await relabel(shared_relayer, {desk: mask_key(old)})
+    machine.run(*command, mask_key(old))
     assert revoked(machine) == {laptop, old}
 
 

@@ -194,7 +194,7 @@ def test_another_grant_in_between_is_no_matter(sealed: Machine) -> None:
         line = Line(before=add)
         with SyncMemoryClient.from_settings(other.settings, transport=line) as owner:
             assert owner.rotate().epoch == 2
-            held = owner.grants().held_by(bytes.fromhex(added[0]), now_ms())
+            held = owner.grants().list_grants_to(bytes.fromhex(added[0]), now_ms())
     assert line.rotations == 2
     assert [entry.epoch for entry in held[-1].scope] == [1, 2]
 
@@ -310,7 +310,7 @@ class TestReissue:
         assert [key.epoch for key in keyring.namespace_keys("team")] == [1, 2]
         assert keyring.roles == {"reader"}
         assert book.keyring(example.founder, NOW_MS).epoch == 2
-        assert book.managed_by(example.relayer.public_key, NOW_MS)
+        assert book.is_managed_by(example.relayer.public_key, NOW_MS)
 
     def test_who_is_withdrawn_or_elsewhere_gets_nothing(self, example: Example) -> None:
         root = Root(bytes([1]) * 32, 1)
@@ -323,7 +323,7 @@ class TestReissue:
         sent = self.of(example, book, 1, 2, withdrawn=[example.agent.public_key], relayer=bytes(32))
         assert (len(sent.revocations), len(sent.grants)) == (1, 1)
         book = self.judged(example, book, sent)
-        assert book.held_by(example.agent.public_key, NOW_MS) == []
+        assert book.list_grants_to(example.agent.public_key, NOW_MS) == []
 
     def test_an_epoch_left_out_by_the_newest_grant_is_over(self, example: Example) -> None:
         root = Root(bytes([1]) * 32, 1)

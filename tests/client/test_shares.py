@@ -8,13 +8,13 @@ from memrelay.agents.shares import (
     Hold,
     Share,
     Wish,
+    apply_wish,
     check_apart,
-    excess,
-    held_by,
+    find_excess,
+    find_missing,
     home_of,
-    missing,
     shares_of,
-    wanted,
+    sum_grants,
 )
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.sealed.grants import issue_grant, read_grant
@@ -75,13 +75,13 @@ def test_grants_add_up_to_the_strongest_and_longest(example):
         "team": Hold("writer", SOON),
         "news": Hold("reader", None),
     }
-    assert held_by("coder", grants) == expected
-    assert held_by("coder", reversed(grants)) == expected
+    assert sum_grants("coder", grants) == expected
+    assert sum_grants("coder", reversed(grants)) == expected
 
 
 def test_a_key_of_the_whole_account_is_no_agents(example):
     with pytest.raises(MemrelayError, match="whole account"):
-        held_by("coder", [granted(example, root=True)])
+        sum_grants("coder", [granted(example, root=True)])
 
 
 WRITER, READER = Hold("writer", None), Hold("reader", None)
@@ -145,7 +145,7 @@ WRITER, READER = Hold("writer", None), Hold("reader", None)
     ],
 )
 def test_what_an_agent_shall_hold(wish, held, want):
-    assert wanted("coder", wish, held) == want
+    assert apply_wish("coder", wish, held) == want
 
 
 def test_a_malformed_shared_namespace_is_refused():
@@ -156,8 +156,8 @@ def test_a_malformed_shared_namespace_is_refused():
 def test_only_what_is_lacking_is_granted():
     held = {"coder": WRITER, "team": READER, "old": Hold("writer", SOON)}
     want = {"coder": READER, "team": WRITER, "old": Hold("writer", LATER), "news": READER}
-    assert missing(held, want) == {"team": WRITER, "news": READER}
-    assert missing(held, held) == {}
+    assert find_missing(held, want) == {"team": WRITER, "news": READER}
+    assert find_missing(held, held) == {}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_only_what_is_lacking_is_granted():
 )
 def test_a_later_end_is_lacking(current, wish, lacking):
     want = {"coder": Hold("writer", wish)}
-    assert missing({"coder": Hold("writer", current)}, want) == (want if lacking else {})
+    assert find_missing({"coder": Hold("writer", current)}, want) == (want if lacking else {})
 
 
 @pytest.mark.parametrize("name", ["team", "TEAM", "a"])
@@ -201,7 +201,7 @@ def test_an_agent_of_another_name_is_apart(name):
     ],
 )
 def test_what_is_held_too_much(held, want, names):
-    assert excess(held, want) == names
+    assert find_excess(held, want) == names
 
 
 def test_equal_holds_make_one_grant():

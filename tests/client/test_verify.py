@@ -62,7 +62,9 @@ class Scene:
                 seen_path=None,
             )
         ) as client:
-            client._session.seen.value = self.client._session.seen.value if seen is None else seen
+            client._session.trust_store.value = (
+                self.client._session.trust_store.value if seen is None else seen
+            )
             yield client
 
     async def fill(self):

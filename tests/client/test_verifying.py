@@ -317,10 +317,10 @@ def seen(*points):
 def test_a_chain_passes_through_what_was_seen():
     landmarks = seen((3, bytes([3]) * 32), (5, bytes([9]) * 32))
     assert list(landmarks.pass_by(STORED, begins=True)) == []
-    assert [f.what for f in landmarks.left(4)] == ["rollback"]
+    assert [f.what for f in landmarks.check_left(4)] == ["rollback"]
     [finding] = landmarks.pass_by(receipt(5, "forget"), begins=False)
     assert (finding.what, finding.seq) == ("fork", 5)
-    assert list(landmarks.left(5)) == []
+    assert list(landmarks.check_left(5)) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 from memrelay.agents.shares import Share
 from memrelay.config import Settings, agent_name, agent_paths_in, read_profile
 from memrelay.errors import ConfigError, ServerError
-from memrelay.private import locked, read_private, write_private
+from memrelay.private import lock_file, read_private, write_private
 
 # As `private.py` names what it has not put in its place yet. What agents have seen is named alike,
 # but with another point, and is written without this folder's lock.
@@ -52,7 +52,7 @@ class AgentFiles:
         self._account_id = account_id
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Be in what one process at a time is in; whoever begins a plan must be.
 
         What a killed one was just writing, a private key among it, is deleted.
@@ -60,7 +60,7 @@ class AgentFiles:
         Raises:
             ConfigError: the folder cannot be written.
         """
-        with locked(self._folder / ".lock"):
+        with lock_file(self._folder / ".lock"):
             for path in self._folder.glob(".*"):
                 if _HALF_WRITTEN.fullmatch(path.name):
                     path.unlink(missing_ok=True)
@@ -70,14 +70,14 @@ class AgentFiles:
         """Return the path of an agent's profile."""
         return self._folder / f"{agent_name(name)}.json"
 
-    def known(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Return whether an agent has a profile here, or the mark of its end."""
-        return self.path(name).exists() or self._revoked(name).exists()
+        return self.path(name).exists() or self._revoked_path(name).exists()
 
-    def _pending(self, name: str) -> Path:
+    def _pending_path(self, name: str) -> Path:
         return self._folder / f"{agent_name(name)}.json.pending"
 
-    def _revoked(self, name: str) -> Path:
+    def _revoked_path(self, name: str) -> Path:
         return self._folder / f"{agent_name(name)}.json.revoked"
 
     def settings(self, name: str) -> Settings | None:
@@ -108,7 +108,7 @@ class AgentFiles:
         Raises:
             ConfigError: its file is damaged, readable by others or of another account.
         """
-        path = self._pending(name)
+        path = self._pending_path(name)
         data = read_private(path)
         if data is None:
             return None
@@ -134,20 +134,20 @@ class AgentFiles:
             "replaces": plan.replaces,
             "replaced": plan.replaced,
         }
-        write_private(self._pending(name), values)
+        write_private(self._pending_path(name), values)
 
     def keep(self, name: str, settings: Settings) -> None:
         """Write an agent's profile; a mark of its end is gone with that."""
         write_private(self.path(name), settings.profile())
-        self._revoked(name).unlink(missing_ok=True)
+        self._revoked_path(name).unlink(missing_ok=True)
 
     def finish(self, name: str) -> None:
         """Forget what was to be done for an agent."""
-        self._pending(name).unlink(missing_ok=True)
+        self._pending_path(name).unlink(missing_ok=True)
 
     def revoke(self, name: str, public_key: str) -> None:
         """Delete the keys of an agent and mark it as revoked."""
-        write_private(self._revoked(name), {"public_key": public_key})
+        write_private(self._revoked_path(name), {"public_key": public_key})
         self.finish(name)
         self.path(name).unlink(missing_ok=True)
 

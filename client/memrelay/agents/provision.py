@@ -24,13 +24,13 @@ from memrelay.agents.shares import (
     Held,
     Share,
     Wish,
+    apply_wish,
     check_apart,
-    excess,
-    held_by,
+    find_excess,
+    find_missing,
     home_of,
-    missing,
     shares_of,
-    wanted,
+    sum_grants,
 )
 from memrelay.answers import ABSENT, Answer
 from memrelay.config import Settings, agent_name
@@ -96,17 +96,17 @@ class Agents:
     def _provision(self, name: str, wish: Wish) -> Agent:
         finished = self._resume(name)
         ledger, settings = self._ledger(), self._files.settings(name)
-        if settings is None or ledger.revoked(settings.identity.public_key):
+        if settings is None or ledger.is_revoked(settings.identity.public_key):
             self._check_new(name, ledger)
-            return self._carry_out(name, self._plan(name, wanted(name, wish, {}), settings))
-        held = _held(name, ledger, settings.public_key)
-        want = wanted(name, wish, held)
-        if too_much := excess(held, want):
+            return self._carry_out(name, self._plan(name, apply_wish(name, wish, {}), settings))
+        held = _sum_grants(name, ledger, settings.public_key)
+        want = apply_wish(name, wish, held)
+        if too_much := find_excess(held, want):
             raise MemrelayError(
                 f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
                 f"less: {self._command('rotate', name)} with the same options."
             )
-        lacking = missing(held, want)
+        lacking = find_missing(held, want)
         for share in shares_of(lacking):
             self._grant(name, settings, share)
         state = finished or ("extended" if lacking else "kept")
@@ -126,8 +126,8 @@ class Agents:
     def _rotate(self, name: str, wish: Wish) -> Agent:
         finished = self._resume(name)
         ledger, settings = self._ledger(), self._files.settings(name)
-        old = settings.public_key if settings else self._only_labelled(name, ledger)
-        held = _held(name, ledger, old)
+        old = settings.public_key if settings else self._find_only_labelled(name, ledger)
+        held = _sum_grants(name, ledger, old)
         # A relayer's labels are not to be trusted with another agent's namespaces.
         if home_of(name) not in held:
             raise MemrelayError(
@@ -135,7 +135,7 @@ class Agents:
             )
         if settings and finished and wish == Wish():
             return self._agent(name, finished, settings, held)
-        plan = self._plan(name, wanted(name, wish, held), settings, replaces=old)
+        plan = self._plan(name, apply_wish(name, wish, held), settings, replaces=old)
         return self._carry_out(name, plan)
 
     def revoke(self, name: str) -> Agent:
@@ -151,22 +151,26 @@ class Agents:
     def _revoke(self, name: str) -> Agent:
         plan, settings = self._files.plan(name), self._files.settings(name)
         ledger, home = self._ledger(), home_of(name)
-        labelled = [key for key in self._labelled(name) if ledger.gave(home, bytes.fromhex(key))]
+        labelled = [
+            key
+            for key in self._find_labelled_keys(name)
+            if ledger.has_granted(home, bytes.fromhex(key))
+        ]
         own = [found.public_key for found in (plan and plan.settings, settings) if found]
         keys = [*labelled, *([plan.replaces] if plan and plan.replaces else []), *own]
         if not keys:
-            raise _unknown(name)
+            raise _make_not_found(name)
         for key in dict.fromkeys(keys):
             self._withdraw(name, key)
         self._files.revoke(name, keys[-1])
         return Agent(name=name, state="revoked", public_key=keys[-1])
 
-    def listed(self, *, warn: Callable[[str], None], count: bool = False) -> list[Agent]:
+    def list_agents(self, *, warn: Callable[[str], None], count: bool = False) -> list[Agent]:
         """Return all agents, also those whose key has ended; one warning tells what is left out.
 
         `count` also counts what each wrote and nobody erased, from the account's signed history.
         """
-        ledger, infos = self._fetched(), self._client.keys()
+        ledger, infos = self._fetch_ledger(), self._client.keys()
         counts = self._count() if count else None
         names, faults = self._files.profiles()
         found = []
@@ -175,11 +179,11 @@ class Agents:
             if name is None:
                 continue
             try:
-                held = _held(name, ledger, key.public_key)
+                held = _sum_grants(name, ledger, key.public_key)
             except MemrelayError as error:
                 faults.append(str(error))
                 continue
-            ended = "revoked" if ledger.revoked(bytes.fromhex(key.public_key)) else "expired"
+            ended = "revoked" if ledger.is_revoked(bytes.fromhex(key.public_key)) else "expired"
             agent = Agent(
                 name=name,
                 state="active" if held else ended,
@@ -211,20 +215,20 @@ class Agents:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes away; what is known of the account holds meanwhile."""
-        self._fetched()  # Only for an owner a folder is made.
-        with self._files.locked():
+        self._fetch_ledger()  # Only for an owner a folder is made.
+        with self._files.lock():
             try:
                 yield
             finally:
                 self._known = None
 
     def _ledger(self) -> Ledger:
-        self._known = self._known or self._fetched()
+        self._known = self._known or self._fetch_ledger()
         return self._known
 
-    def _fetched(self) -> Ledger:
+    def _fetch_ledger(self) -> Ledger:
         ledger = self._client.grants()
-        own = ledger.held_by(self._client.settings.identity.public_key, _now_ms())
+        own = ledger.list_grants_to(self._client.settings.identity.public_key, _now_ms())
         if not any(grant.role == "owner" for grant in own):
             raise NotGranted("Only an owner's key administers agents; name its profile.")
         return ledger
@@ -237,16 +241,16 @@ class Agents:
 
         An agent that ended may have shared its own: one that this machine knows comes back.
         """
-        if any(_held(name, ledger, key) for key in self._labelled(name)):
+        if any(_sum_grants(name, ledger, key) for key in self._find_labelled_keys(name)):
             raise MemrelayError(
                 f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
                 f"or replace the key with {self._command('rotate', name)}."
             )
         home, owner = home_of(name), self._client.settings.identity.public_key
-        if not self._files.known(name) and ledger.names(home, _now_ms(), but=owner):
+        if not self._files.is_known(name) and ledger.names(home, _now_ms(), but=owner):
             check_apart(name, {home})
 
-    def _labelled(self, name: str) -> list[str]:
+    def _find_labelled_keys(self, name: str) -> list[str]:
         """Return the keys that the relayer lists under an agent's name, and no profile as others'.
 
         It may list any: what one of them holds tells whether it can be the agent's.
@@ -256,14 +260,14 @@ class Agents:
         keys = [info.public_key for info in infos if _agent_label(info) == name]
         return [key for key in keys if names.get(key, name) == name]
 
-    def _only_labelled(self, name: str, ledger: Ledger) -> str:
-        keys = [key for key in self._labelled(name) if _held(name, ledger, key)]
+    def _find_only_labelled(self, name: str, ledger: Ledger) -> str:
+        keys = [key for key in self._find_labelled_keys(name) if _sum_grants(name, ledger, key)]
         if len(keys) > 1:
             raise MemrelayError(
                 f"Several keys are called {name}; {self._command('revoke', name)} ends them all."
             )
         if not keys:
-            raise _unknown(name)
+            raise _make_not_found(name)
         return keys[0]
 
     def _agent(self, name: str, state: str, settings: Settings, held: Held) -> Agent:
@@ -299,14 +303,14 @@ class Agents:
         plan = self._files.plan(name)
         if plan is None:
             return None
-        if self._ledger().revoked(plan.settings.identity.public_key):
+        if self._ledger().is_revoked(plan.settings.identity.public_key):
             self._files.finish(name)
             return None
         return self._complete(name, plan).state
 
     def _complete(self, name: str, plan: Plan) -> Agent:
         """Do what is not done yet of a plan; the old key ends last, so that one always works."""
-        granted = _held(name, self._ledger(), plan.settings.public_key)
+        granted = _sum_grants(name, self._ledger(), plan.settings.public_key)
         for share in plan.grants:
             if not set(share.namespaces) <= set(granted):
                 self._grant(name, plan.settings, share)
@@ -316,7 +320,7 @@ class Agents:
         if plan.replaced:
             self._hand_over(Identity.from_hex(plan.replaced), plan.settings.identity)
         self._files.finish(name)
-        held = _held(name, self._ledger(), plan.settings.public_key)
+        held = _sum_grants(name, self._ledger(), plan.settings.public_key)
         return self._agent(name, plan.state, plan.settings, held)
 
     def _grant(self, name: str, settings: Settings, share: Share) -> None:
@@ -334,7 +338,7 @@ class Agents:
 
         The relayer's clock may differ, and it may take the key still.
         """
-        if _held(name, self._ledger(), public_key, at_ms=0):
+        if _sum_grants(name, self._ledger(), public_key, at_ms=0):
             self._client.revoke_key(public_key)
             self._known = None
 
@@ -343,9 +347,9 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _held(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Held:
+def _sum_grants(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Held:
     at_ms = _now_ms() if at_ms is None else at_ms
-    return held_by(name, ledger.held_by(bytes.fromhex(public_key), at_ms))
+    return sum_grants(name, ledger.list_grants_to(bytes.fromhex(public_key), at_ms))
 
 
 def _agent_label(key: KeyInfo) -> str | None:
@@ -357,5 +361,5 @@ def _agent_label(key: KeyInfo) -> str | None:
         return None
 
 
-def _unknown(name: str) -> NotFound:
+def _make_not_found(name: str) -> NotFound:
     return NotFound(f"There is no agent {name}.", status=404, code="not_found")

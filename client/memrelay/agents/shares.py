@@ -95,7 +95,7 @@ def check_apart(name: str, others: Iterable[str]) -> None:
         )
 
 
-def held_by(name: str, grants: Iterable[Grant]) -> Held:
+def sum_grants(name: str, grants: Iterable[Grant]) -> Held:
     """Return what grants to one key give together.
 
     Raises:
@@ -123,7 +123,7 @@ def _stronger(one: Hold, other: Hold) -> Hold:
     return one if one.expires_at is None or one.outlasts(other.expires_at) else other
 
 
-def wanted(name: str, wish: Wish, held: Held) -> Held:
+def apply_wish(name: str, wish: Wish, held: Held) -> Held:
     """Return what an agent shall hold, given what it holds."""
     home = home_of(name)
     role = wish.role or (held[home].role if home in held else "writer")
@@ -135,7 +135,7 @@ def wanted(name: str, wish: Wish, held: Held) -> Held:
         known = held.get(namespace, Hold(role, end))
         return Hold(given or known.role, wish.expires_at or known.expires_at)
 
-    def shared_role(other: str) -> str | None:
+    def choose_role(other: str) -> str | None:
         weaker = (
             wish.shared is None
             and home in held
@@ -144,10 +144,10 @@ def wanted(name: str, wish: Wish, held: Held) -> Held:
         return wish.shared_role or (None if weaker else wish.role)
 
     shared = [other for other in (held if wish.shared is None else wish.shared) if other != home]
-    return {home: hold(home, role)} | {other: hold(other, shared_role(other)) for other in shared}
+    return {home: hold(home, role)} | {other: hold(other, choose_role(other)) for other in shared}
 
 
-def excess(held: Held, want: Held) -> list[str]:
+def find_excess(held: Held, want: Held) -> list[str]:
     """Return the namespaces that are held without being wanted, or stronger, or longer."""
     return [
         name
@@ -158,7 +158,7 @@ def excess(held: Held, want: Held) -> list[str]:
     ]
 
 
-def missing(held: Held, want: Held) -> Held:
+def find_missing(held: Held, want: Held) -> Held:
     """Return what is wanted and not held, or only in a weaker role or a day shorter."""
     return {
         name: hold

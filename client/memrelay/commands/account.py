@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memrelay.answers import Answer
-from memrelay.commands.new_keys import kept_in, new_profile, put_in_place
+from memrelay.commands.new_keys import new_profile, put_in_place, request_with_key_in
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path, read_profile, seen_path
-from memrelay.counting import counted
+from memrelay.config import profile_path, read_profile, trust_store_path
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings, settings_table
 from memrelay.private import write_private
-from memrelay.sealed.keys import Identity, account_id_of, account_text, masked, public_key_bytes
+from memrelay.sealed.keys import Identity, account_id_of, account_text, mask_key, public_key_bytes
 from memrelay.seen import SeenFile
 from memrelay.sync_client import SyncMemoryClient
 
@@ -71,7 +71,7 @@ def init(shell: Shell) -> None:
     with new_profile(path, replaces=args.force) as pending:
         # Written before the account is founded: a key that cannot be kept must not found anything.
         write_private(pending, values)
-        with kept_in(pending), shell.newcomer() as token:
+        with request_with_key_in(pending), shell.newcomer() as token:
             account = SyncMemoryClient.create_account(
                 url,
                 custody=args.custody,
@@ -80,7 +80,7 @@ def init(shell: Shell) -> None:
                 identity=founder,
                 relayer_key=args.relayer_key,
                 allow_insecure=args.allow_insecure,
-                repeating=shell.repeating(),
+                repeating=shell.make_repeat_notice(),
             )
         write_private(pending, {**values, "relayer_key": account.relayer_key})
         put_in_place(pending, path)
@@ -91,8 +91,8 @@ def init(shell: Shell) -> None:
         [
             f"account   {account.account_id}",
             f"custody   {account.custody}",
-            f"key       {masked(account.public_key)}",
-            f"relayer   {masked(account.relayer_key)} at {url}",
+            f"key       {mask_key(account.public_key)}",
+            f"relayer   {mask_key(account.relayer_key)} at {url}",
             f"profile   {path}: the only copy of the private key; keep a backup",
             ADVICE,
         ],
@@ -131,12 +131,12 @@ def _status_lines(value: dict[str, Any]) -> Iterator[str]:
         f"relayer   {value['url']}: {health.get('status', 'answers')},"
         f" version {version.get('relayerVersion', 'unknown')}"
     )
-    yield f"identity  {masked(value['relayer_key'])} ({pin})"
+    yield f"identity  {mask_key(value['relayer_key'])} ({pin})"
     yield f"account   {account['account_id']} ({account['custody']})"
-    yield f"key       {masked(value['public_key'])} in the namespace {value['namespace']}"
+    yield f"key       {mask_key(value['public_key'])} in the namespace {value['namespace']}"
     yield f"gateway   recall {recall}, capture {capture}"
     for entry in value["namespaces"]:
-        yield f"namespace {entry['name']}: {counted(entry['memory_count'], 'memory')}"
+        yield f"namespace {entry['name']}: {format_count(entry['memory_count'], 'memory')}"
 
 
 def receipts(shell: Shell) -> None:
@@ -146,7 +146,7 @@ def receipts(shell: Shell) -> None:
         seq = client.receipt_seq
     shell.show(
         {"checked": len(found), "seq": seq},
-        [f"{counted(len(found), 'new receipt')} followed, up to number {seq}"],
+        [f"{format_count(len(found), 'new receipt')} followed, up to number {seq}"],
     )
 
 
@@ -160,8 +160,8 @@ def trust(shell: Shell) -> None:
     values = read_profile(path, missing_ok=False)
     write_private(path, {**values, "relayer_key": key})
     if isinstance(account_id := values.get("account_id"), str):  # else the environment names it
-        SeenFile(seen_path(path, account_id)).pin(key, before=values.get("relayer_key"))
-    shell.show({"relayer_key": key}, [f"{masked(key)} is trusted now"])
+        SeenFile(trust_store_path(path, account_id)).pin(key, before=values.get("relayer_key"))
+    shell.show({"relayer_key": key}, [f"{mask_key(key)} is trusted now"])
 
 
 def _json(answers: Iterable[Answer]) -> list[dict[str, Any]]:

@@ -24,13 +24,13 @@ from memrelay.config import (
     Settings,
     agent_name,
     agents_folder,
-    expanded,
+    expand_home,
     profile_path,
     spool_folder,
 )
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError
-from memrelay.sealed.keys import Identity, masked
+from memrelay.sealed.keys import Identity, mask_key
 from memrelay.sync_client import SyncMemoryClient
 
 TARGETS = ("openclaw", "hermes", "mcp", "env", "json")
@@ -111,7 +111,7 @@ def provision(shell: Shell) -> None:
 def list_agents(shell: Shell) -> None:
     """Show the agents of the account, also those whose key has ended."""
     with shell.client() as client:
-        found = _agents(shell, client).listed(warn=warn, count=shell.args.count)
+        found = _agents(shell, client).list_agents(warn=warn, count=shell.args.count)
     shell.show({"agents": [agent.to_json() for agent in found]}, map(_line, found))
 
 
@@ -145,7 +145,7 @@ def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:
 
 def _folder(shell: Shell) -> Path:
     if shell.args.out:
-        return expanded(shell.args.out)
+        return expand_home(shell.args.out)
     return agents_folder(shell.args.profile, shell.environ)
 
 
@@ -163,9 +163,9 @@ def _line(agent: Agent) -> str:
         + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
         for share in agent.grants
     ]
-    written = "" if agent.written is None else counted(agent.written, "memory")
+    written = "" if agent.written is None else format_count(agent.written, "memory")
     place = agent.profile or "no profile here"
-    parts = (agent.name, masked(agent.public_key), agent.state, "; ".join(grants), written)
+    parts = (agent.name, mask_key(agent.public_key), agent.state, "; ".join(grants), written)
     return "  ".join([part for part in parts if part] + [place] * (agent.state != "revoked"))
 
 

@@ -8,15 +8,22 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from memrelay.archived import Archive, import_archive, open_archive, opened_memories
+from memrelay.archived import Archive, import_archive, open_archive, open_memories
 from memrelay.archiving import export_archive
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.config import Settings, agent_paths, agents_folder, expanded, read_profile, seen_path
-from memrelay.counting import counted
+from memrelay.config import (
+    Settings,
+    agent_paths,
+    agents_folder,
+    expand_home,
+    read_profile,
+    trust_store_path,
+)
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
-from memrelay.exporting import Collected, collected
+from memrelay.exporting import Collected, collect_records
 from memrelay.models import Memory
 from memrelay.private import write_private
 from memrelay.sealed.keys import account_bytes
@@ -36,7 +43,7 @@ _OUTCOMES = {
 
 def write_archive(shell: Shell) -> None:
     """Write the whole account into an archive that only its owners can open."""
-    path = expanded(shell.args.file)
+    path = expand_home(shell.args.file)
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is no file; choose another name.")
     if path.exists() and not shell.args.force:
@@ -53,16 +60,16 @@ def write_archive(shell: Shell) -> None:
     counts, missing = done.counts, list(done.missing)
     value = {"out": str(path), "bytes": path.stat().st_size, "counts": dict(counts)}
     rows = counts.get("memory", 0)
-    lines = [f"{counted(rows, 'memory')} and earlier revisions, with all that belongs to them"]
+    lines = [f"{format_count(rows, 'memory')} and earlier revisions, with all that belongs to them"]
     lines += [f"missing: {item}, which a receipt promises" for item in missing]
     shell.show(value | {"missing": missing}, lines)
     if counts["lost"]:
-        lost = counted(counts["lost"], "record")
+        lost = format_count(counts["lost"], "record")
         raise MemrelayError(f"Lost: {lost} for which the relayer has no blob.")
     if missing:
         raise MemrelayError(
-            f"Missing: {counted(len(missing), 'record')} that receipts promise and the relayer "
-            "did not give; `memrelay verify` says more."
+            f"Missing: {format_count(len(missing), 'record')} that receipts promise and the "
+            "relayer did not give; `memrelay verify` says more."
         )
 
 
@@ -85,10 +92,10 @@ def bring_archive(shell: Shell, path: Path) -> None:
     archive = read_archive(shell, path)
     if args.dry_run:
         counts = dict(archive.counts)
-        held = ", ".join(counted(number, kind) for kind, number in sorted(counts.items()))
+        held = ", ".join(format_count(number, kind) for kind, number in sorted(counts.items()))
         return shell.show({"dry_run": True, "counts": counts}, [f"the archive holds: {held}"])
     settings = _settings_there(shell)
-    saved = expanded(args.save) if args.save else None
+    saved = expand_home(args.save) if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
     with shell.client(settings, deadline_s=_DEADLINE_S) as client:
@@ -101,7 +108,7 @@ def bring_archive(shell: Shell, path: Path) -> None:
     if saved is not None:
         before = read_profile(saved, missing_ok=True)
         write_private(saved, replace(settings, relayer_key=relayer.hex()).profile())
-        seen = SeenFile(seen_path(saved, settings.account_id))
+        seen = SeenFile(trust_store_path(saved, settings.account_id))
         seen.pin(relayer.hex(), before=before.get("relayer_key"))
     value = {
         "url": settings.url,
@@ -145,9 +152,9 @@ def clear_of(shell: Shell, path: Path, names: list[str] | None) -> dict[str, Col
     archive, at_ms = read_archive(shell, path), int(time.time() * 1000)
     found: dict[str, list[Memory]] = {name: [] for name in names or ()}
     try:
-        for memory in opened_memories(archive, shell.settings().identity, at_ms):
+        for memory in open_memories(archive, shell.settings().identity, at_ms):
             if names is None or memory.namespace in names:
                 found.setdefault(memory.namespace, []).append(memory)
     except NotGranted as error:
         raise MemrelayError(str(error)) from error
-    return {name: collected(memories) for name, memories in sorted(found.items())}
+    return {name: collect_records(memories) for name, memories in sorted(found.items())}

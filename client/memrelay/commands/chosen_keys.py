@@ -20,7 +20,7 @@ from memrelay.commands.streams import warn
 from memrelay.config import agents_folder
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
 from memrelay.sealed.grants import Grant, NamespaceScope
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import mask_key
 from memrelay.sealed.ledger import Ledger
 from memrelay.sync_client import SyncMemoryClient
 
@@ -41,7 +41,7 @@ class ChosenKey:
         return f"{self.public_key}, {self.holds}"
 
 
-def chosen_keys(shell: Shell, client: SyncMemoryClient, names: Sequence[str]) -> list[ChosenKey]:
+def choose_keys(shell: Shell, client: SyncMemoryClient, names: Sequence[str]) -> list[ChosenKey]:
     """Return the keys that a person means, each shown, and agreed to where that is needed.
 
     Raises:
@@ -52,7 +52,7 @@ def chosen_keys(shell: Shell, client: SyncMemoryClient, names: Sequence[str]) ->
         MemrelayError: there are several, the answer is no, or an agent's profile here contradicts.
     """
     ledger, now_ms = client.grants(), int(time.time() * 1000)
-    if not _owns(ledger.held_by(client.settings.identity.public_key, now_ms)):
+    if not _owns(ledger.list_grants_to(client.settings.identity.public_key, now_ms)):
         raise NotGranted("Only an owner's key revokes keys.")
     infos = client.keys()
     labels = {info.public_key: info.label for info in infos}
@@ -75,7 +75,7 @@ def end_agents(shell: Shell, client: SyncMemoryClient, keys: Sequence[ChosenKey]
     ended: list[str] = []
     if not going & files.profiles()[0].keys():
         return ended
-    with files.locked():
+    with files.lock():
         for key, name in files.profiles()[0].items():
             plan = files.plan(name)
             if key in going and (plan is None or plan.settings.public_key in going):
@@ -117,21 +117,21 @@ def _find(
         raise MemrelayError(
             "Several keys have this name; give the whole public key: `memrelay keys list --json`."
         )
-    held = ledger.held_by(bytes.fromhex(found[0]), now_ms)
-    return ChosenKey(public_key=found[0], holds=_told(held), label=label)
+    held = ledger.list_grants_to(bytes.fromhex(found[0]), now_ms)
+    return ChosenKey(public_key=found[0], holds=_describe_grants(held), label=label)
 
 
 def _by_digits(wanted: str, keys: Sequence[str]) -> list[str]:
-    exact = [key for key in keys if wanted in {key, masked(key)}]
+    exact = [key for key in keys if wanted in {key, mask_key(key)}]
     long = len(wanted) >= _BEGINNING_DIGITS
     return exact or [key for key in keys if long and key.startswith(wanted)]
 
 
-def _told(held: Sequence[Grant]) -> str:
-    return "; ".join(dict.fromkeys(map(_told_grant, held))) or "which holds nothing"
+def _describe_grants(held: Sequence[Grant]) -> str:
+    return "; ".join(dict.fromkeys(map(_describe_grant, held))) or "which holds nothing"
 
 
-def _told_grant(grant: Grant) -> str:
+def _describe_grant(grant: Grant) -> str:
     names = dict.fromkeys(e.namespace for e in grant.scope if isinstance(e, NamespaceScope))
     ends = grant.expires_ms
     until = "" if ends is None else f" until {rfc3339(datetime.fromtimestamp(ends / 1000, UTC))}"
@@ -157,7 +157,7 @@ def check_owners_left(
         )
     if len(left) == 1:
         raise ConfigError(
-            f"Only {masked(left[0])} would own the account then: who loses it loses the "
+            f"Only {mask_key(left[0])} would own the account then: who loses it loses the "
             "account. `memrelay keys recovery` makes another key first; --yes goes on."
         )
 

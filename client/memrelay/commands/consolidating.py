@@ -59,16 +59,16 @@ def consolidate(shell: Shell) -> None:
 def _run(shell: Shell) -> None:
     namespace = shell.args.namespace
     with shell.client() as client:
-        run = None if shell.args.dry_run else _begun(client, namespace)
+        run = None if shell.args.dry_run else _begin_run(client, namespace)
         if run is None:
             plan = client.plan_consolidation(namespace=namespace)
-            lines = [_told(action) for action in plan.actions]
+            lines = [_format_action(action) for action in plan.actions]
             more = ["… and perhaps more"] if plan.more else []
             return shell.show(plan.to_json(), [*lines, *more] or ["nothing to do"])
     shell.show(run.to_json(), [_line(run)])
 
 
-def _begun(client: SyncMemoryClient, namespace: str | None) -> Consolidation | None:
+def _begin_run(client: SyncMemoryClient, namespace: str | None) -> Consolidation | None:
     """Return the run of a namespace; None where there is none: nothing is stored there yet."""
     try:
         return client.consolidate(namespace=namespace)
@@ -86,7 +86,7 @@ def _list(shell: Shell) -> None:
 def _show(shell: Shell) -> None:
     with shell.client() as client, _run_named():
         run = client.consolidation(shell.args.id)
-    shell.show(run.to_json(), [_line(run), *map(_told, run.actions or ())])
+    shell.show(run.to_json(), [_line(run), *map(_format_action, run.actions or ())])
 
 
 def _undo(shell: Shell) -> None:
@@ -115,7 +115,7 @@ def _line(run: Consolidation) -> str:
     return f"{run.id}  {when(run.started_at)}  {run.namespace}  {run.state}  {counts}"
 
 
-def _told(action: ConsolidationAction) -> str:
+def _format_action(action: ConsolidationAction) -> str:
     others = f" ← {' '.join(action.other_ids)}" if action.other_ids else ""
     undone = f"  ({action.undone})" if action.undone else ""
     return f"  {action.action}  {action.memory_id or '(new)'}{others}{undone}"

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from memrelay.commands.entries import one_entry, shown, when, writer
+from memrelay.commands.entries import one_entry, render_text, when, writer
 from memrelay.commands.memories import storable, tell_redacted
 from memrelay.commands.parsers import Adder, add_page, moment, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of
@@ -201,8 +201,10 @@ def _list_review(shell: Shell) -> None:
 
 def _doubt_lines(memory: Doubtful) -> Iterator[str]:
     yield f"{memory.id}  {when(memory.created_at)}  {writer(memory)}  {memory.reason}"
-    yield f"    {one_entry(shown(memory))}"
-    yield from (f"    against {other.id}  {one_entry(shown(other))}" for other in memory.others)
+    yield f"    {one_entry(render_text(memory))}"
+    yield from (
+        f"    against {other.id}  {one_entry(render_text(other))}" for other in memory.others
+    )
 
 
 def change_settings(shell: Shell) -> None:

@@ -43,15 +43,15 @@ def word_diff(older: str, newer: str) -> str:
     return "".join(parts)
 
 
-def changed_fields(older: Memory, newer: Memory) -> Iterator[str]:
+def list_changed_fields(older: Memory, newer: Memory) -> Iterator[str]:
     """Yield a line for each of a memory's other fields that changed."""
     before, after = older.to_json(), newer.to_json()
     for name in _FIELDS:
         if before[name] != after[name]:
-            yield f"{name}: {_told(before[name])} → {_told(after[name])}"
+            yield f"{name}: {_format_value(before[name])} → {_format_value(after[name])}"
 
 
-def _told(value: object) -> str:
+def _format_value(value: object) -> str:
     if value in (None, [], {}):
         return "none"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

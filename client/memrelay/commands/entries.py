@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.models import Memory, NamespaceInfo
-from memrelay.sealed.keys import masked, normalise_namespace
+from memrelay.sealed.keys import mask_key, normalise_namespace
 
 INDENT = " " * 8  # more than stands before any line of our own
 
@@ -40,10 +40,10 @@ def when(moment: datetime | None) -> str:
 
 def writer(memory: Memory) -> str:
     """Return who wrote a memory: the label of the key, else its beginning."""
-    return memory.writer_label or masked(memory.writer or "")
+    return memory.writer_label or mask_key(memory.writer or "")
 
 
-def shown(memory: Memory) -> str:
+def render_text(memory: Memory) -> str:
     """Return a memory's text for people."""
     return "(sealed by another client)" if memory.text is None else memory.text
 

@@ -15,8 +15,8 @@ from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import ascii_only, warn
-from memrelay.config import expanded
-from memrelay.counting import counted
+from memrelay.config import expand_home
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exporting import (
     Collected,
@@ -74,45 +74,47 @@ def export(shell: Shell) -> None:
         raise ConfigError("Name the folder of the pages: --out FOLDER.")
     if out == "-" and args.json:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
-    if args.format == "jsonl" and expanded(out).is_file() and not args.force:
+    if args.format == "jsonl" and expand_home(out).is_file() and not args.force:
         raise ConfigError(f"{out} exists; --force replaces it.")
-    found, whole = _found(shell)
+    found, whole = _collect_namespaces(shell)
     lost = sum(len(one.lost) for one in found.values())
-    if lost and args.format == "jsonl" and expanded(out).is_file():
+    if lost and args.format == "jsonl" and expand_home(out).is_file():
         stays = f"{out} stays as it is, for it may tell them; choose another file for the rest."
-        raise MemrelayError(_unread(lost, stays))
+        raise MemrelayError(_describe_unread(lost, stays))
     _write(shell, out, shell.settings().account_id, found, whole=whole)
     sealed = sum(len(one.sealed) for one in found.values())
     if sealed:
-        left_out = counted(sealed, "memory")
+        left_out = format_count(sealed, "memory")
         warn(f"Left out: {left_out} that another client sealed under a key of its own.")
     if lost:
         markdown = args.format == "markdown"
-        raise MemrelayError(_unread(lost, "What pages told of them is kept." if markdown else ""))
+        raise MemrelayError(
+            _describe_unread(lost, "What pages told of them is kept." if markdown else "")
+        )
 
 
-def _found(shell: Shell) -> tuple[dict[str, Collected], bool]:
+def _collect_namespaces(shell: Shell) -> tuple[dict[str, Collected], bool]:
     """Collect what is to be exported in clear, by namespace; tell whether nothing else is there."""
     args = shell.args
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]
-        path = expanded(args.from_archive)
+        path = expand_home(args.from_archive)
         return archives.clear_of(shell, path, named), args.all_namespaces
     with shell.client() as client:
         names, whole = [client.settings.namespace], False
         if args.all_namespaces:
             names, whole = _names(client)
         with ProgressLine(sys.stderr, "exported") as progress:
-            count = _counting(progress)
+            count = _make_counter(progress)
             return {name: collect(client, name, count) for name in names}, whole
 
 
-def _unread(lost: int, kept: str) -> str:
-    told = f"{counted(lost, 'memory')} could not be read; `memrelay verify` names them. {kept}"
+def _describe_unread(lost: int, kept: str) -> str:
+    told = f"{format_count(lost, 'memory')} could not be read; `memrelay verify` names them. {kept}"
     return told.rstrip()
 
 
-def _counting(progress: ProgressLine) -> Callable[[int], None]:
+def _make_counter(progress: ProgressLine) -> Callable[[int], None]:
     done = 0
 
     def count(more: int) -> None:
@@ -140,11 +142,11 @@ def _write(
     if out == "-":
         sys.stdout.write(json_lines(records, ascii_only=ascii_only()))
         return
-    path = expanded(out)
+    path = expand_home(out)
     value: dict[str, Any] = {"out": str(path), "memories": len(records), "namespaces": list(found)}
     if shell.args.format == "jsonl":
         write_lines(path, records)
-        return shell.show(value, [f"{counted(len(records), 'memory')} in {path}"])
+        return shell.show(value, [f"{format_count(len(records), 'memory')} in {path}"])
     claim(path, account_id)
     if whole:  # pages of a namespace that is gone go as well
         found |= {name: Collected(()) for name in others(path, found)}
@@ -153,5 +155,5 @@ def _write(
     ]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""
-    pages = counted(value["pages"], "page")
-    shell.show(value, [f"{counted(len(records), 'memory')} on {pages} in {path}{gone}"])
+    pages = format_count(value["pages"], "page")
+    shell.show(value, [f"{format_count(len(records), 'memory')} on {pages} in {path}{gone}"])

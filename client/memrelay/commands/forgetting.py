@@ -15,10 +15,10 @@ from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.outcomes import ForgottenMany
-from memrelay.sealed.objects import claimed_member, from_base64
+from memrelay.sealed.objects import from_base64, read_claimed_member
 from memrelay.sync_client import SyncMemoryClient
 
 _TOLD = {"erased": "erased", "already_erased": "was erased before", "not_found": "not found"}
@@ -65,7 +65,7 @@ def forget(shell: Shell) -> None:
 def _forget_one(shell: Shell, client: SyncMemoryClient) -> None:
     gone = client.forget(shell.args.id[0])
     state = "erased" if gone.erased and not gone.pending else "pending"
-    told = "" if gone.receipt is None else f"  {_told_receipts({gone.receipt})}"
+    told = "" if gone.receipt is None else f"  {_describe_receipts({gone.receipt})}"
     shell.show(gone.to_json(), [f"{gone.id}  {state}{told}"])
 
 
@@ -73,15 +73,15 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
     filters = filters_of(shell.args)
     name = client.settings.namespace
 
-    def fitting() -> ForgottenMany:
+    def find_fitting() -> ForgottenMany:
         if filtered:
             return client.forget_matching(dry_run=True, **filters)
         return client.forgettable()
 
     if shell.args.dry_run:
-        return fitting()
+        return find_fitting()
     if not shell.args.yes:
-        count = _count(fitting())
+        count = _count(find_fitting())
         which = f"{count} of {name}" if filtered else f"all of {name} ({count})"
         shell.confirm(f"Erase {which} for good?")
     with ProgressLine(sys.stderr, "erased") as progress:
@@ -91,7 +91,9 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
 
 
 def _count(found: ForgottenMany) -> str:
-    return f"{found.matched} or more memories" if found.more else counted(found.matched, "memory")
+    return (
+        f"{found.matched} or more memories" if found.more else format_count(found.matched, "memory")
+    )
 
 
 def _value(found: ForgottenMany) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
     if found.results is not None:
         yield from (f"{one.id}  {_TOLD.get(one.status, one.status)}" for one in found.results)
         if found.receipts:
-            yield _told_receipts(found.receipts)
+            yield _describe_receipts(found.receipts)
         return
     if dry_run:
         yield from found.ids
@@ -111,10 +113,10 @@ def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
     pending = "; an outside copy is still being erased" if found.pending else ""
     yield f"{found.erased} erased{pending}"
     if found.receipts:
-        yield _told_receipts(found.receipts)
+        yield _describe_receipts(found.receipts)
 
 
-def _told_receipts(texts: Iterable[str]) -> str:
+def _describe_receipts(texts: Iterable[str]) -> str:
     """Say the numbers of receipts, which were verified as they came."""
     numbers = sorted({_number(text) for text in texts})
     if len(numbers) == 1:
@@ -125,7 +127,7 @@ def _told_receipts(texts: Iterable[str]) -> str:
 
 
 def _number(text: str) -> int:
-    number = claimed_member(from_base64(text, "receipt"), "seq")
+    number = read_claimed_member(from_base64(text, "receipt"), "seq")
     if not isinstance(number, int):
         raise MemrelayError("A receipt has no number.")
     return number

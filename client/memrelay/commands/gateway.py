@@ -14,12 +14,12 @@ from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.config import spool_folder
 from memrelay.errors import TransportError
-from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
+from memrelay.gateway.endpoint import Endpoint, default_socket, endpoint_path, prepare_socket
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.serve import Server
 from memrelay.gateway.settings import GatewaySettings, settings_table
-from memrelay.private import locked
+from memrelay.private import lock_file
 
 _SOURCE = "openclaw"
 
@@ -54,13 +54,13 @@ def gateway(shell: Shell) -> None:
     else:
         found = endpoint_path(shell.args.profile, shell.environ)
         running = "A gateway is running already; see `memrelay gateway status`."
-        with locked(found.with_name(f".{found.name}.lock"), otherwise=running):
+        with lock_file(found.with_name(f".{found.name}.lock"), otherwise=running):
             asyncio.run(_run(shell, found))
 
 
 async def _run(shell: Shell, found: Path) -> None:
     args, environ = shell.args, shell.environ
-    socket = checked_socket(Path(args.socket)) if args.socket else None
+    socket = prepare_socket(Path(args.socket)) if args.socket else None
     if socket is None and args.port is None:
         socket = default_socket(args.profile, environ)
     base = settings_table(args.settings, args.profile, environ)

@@ -28,7 +28,7 @@ from memrelay.hermes.home import (
     settings_say,
     write_plugin,
 )
-from memrelay.hermes.interpreter import interpreter, lacking
+from memrelay.hermes.interpreter import find_install_command, interpreter
 
 
 def register(add: Adder) -> None:
@@ -46,7 +46,7 @@ def _add_options(parser: ArgumentParser) -> None:
 def install(shell: Shell) -> None:
     """Make this the memory of a Hermes home: its provider, its settings, its configuration."""
     home = home_path(shell.args.hermes_home, shell.environ)
-    wanted = _wanted(shell)
+    wanted = _choose_settings(shell)
     try:
         config = Configuration(home)
     except NotEditable as error:
@@ -63,7 +63,7 @@ def install(shell: Shell) -> None:
     if config.provider != PROVIDER:
         was = f", was {config.provider}" if config.provider else ""
         changes.append(f"{config.path}: memory.provider {PROVIDER}{was}")
-    written = _agreed(shell, changes)
+    written = _confirm_changes(shell, changes)
     if written:
         write_plugin(home)
         save_settings(home, wanted)
@@ -83,7 +83,7 @@ def uninstall(shell: Shell) -> None:
         changes.append(f"{config.path}: memory.provider back to {before}")
     if plugin_path(home).exists():
         changes.append(f"{plugin_path(home)}: removed")
-    written = _agreed(shell, changes)
+    written = _confirm_changes(shell, changes)
     if written:
         if config.provider == PROVIDER:
             config.uninstall()
@@ -92,7 +92,7 @@ def uninstall(shell: Shell) -> None:
     _tell(shell, home, changes, written=written)
 
 
-def _wanted(shell: Shell) -> dict[str, str]:
+def _choose_settings(shell: Shell) -> dict[str, str]:
     """Return the settings to write: which profile, whose memory.
 
     Raises:
@@ -109,7 +109,7 @@ def _wanted(shell: Shell) -> dict[str, str]:
     return {"profile": str(path), "agent": "" if settings.namespace == "default" else MAIN_AGENT}
 
 
-def _agreed(shell: Shell, changes: list[str]) -> bool:
+def _confirm_changes(shell: Shell, changes: list[str]) -> bool:
     """Show the changes and return whether to make them."""
     args = shell.args
     if args.json:
@@ -137,7 +137,7 @@ def _check_python(shell: Shell) -> bool | None:
         warn("The command hermes was not found: make sure that memrelay is installed beside it.")
         return None
     try:
-        command = lacking(python)
+        command = find_install_command(python)
     except ConfigError as error:
         warn(str(error))
         return None

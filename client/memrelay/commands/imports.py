@@ -18,12 +18,12 @@ from memrelay.archived import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
 from memrelay.commands.entries import one_entry
-from memrelay.commands.parsers import add_wait, stated
+from memrelay.commands.parsers import add_wait, parse_nonempty
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.config import expanded
-from memrelay.counting import counted
+from memrelay.config import expand_home
+from memrelay.counting import format_count
 from memrelay.errors import (
     ConfigError,
     MemrelayError,
@@ -100,7 +100,7 @@ def add_import(parser: ArgumentParser) -> None:
     archive.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")
     archive.add_argument("--managed", action="store_true", help="let it read the account, too")
     archive.add_argument(
-        "--save", type=stated, metavar="PATH", help="write the profile for it there"
+        "--save", type=parse_nonempty, metavar="PATH", help="write the profile for it there"
     )
     parser.add_argument("--verbose", action="store_true", help="with --dry-run: each first line")
     parser.add_argument(
@@ -131,7 +131,7 @@ def _day(text: str) -> date:
 def import_files(shell: Shell) -> None:
     """Bring memories and conversations along from files of other programs, or an archive."""
     args = shell.args
-    paths = [expanded(path) for path in args.path]
+    paths = [expand_home(path) for path in args.path]
     if any(map(is_archive, paths)):
         if len(paths) != 1:
             raise ConfigError("An archive is imported alone.")
@@ -177,7 +177,7 @@ class _Import:
         since = None if args.since is None else datetime.combine(args.since, time())
         self._reading = Reading(
             files,
-            self._failed,
+            self._warn_of_failure,
             format=None if args.format == "auto" else args.format,
             zone=args.utc_offset,
             strict=args.strict,
@@ -195,7 +195,7 @@ class _Import:
             if tells:
                 self._shell.show(None, [_first_line(item)])
         for part in self._reading.queue() if tells else ():
-            self._shell.show(None, [_opening(part)])
+            self._shell.show(None, [_describe_part(part)])
         self.show()
         if self.total("parts"):
             warn(_NO_FACTS)
@@ -204,9 +204,11 @@ class _Import:
         """Store what the files hold, and show how it fared, also if it ends early."""
         args = self._shell.args
         async with MemoryClient.from_settings(
-            self._shell.settings(), deadline_s=_DEADLINE_S, repeating=self._shell.repeating()
+            self._shell.settings(),
+            deadline_s=_DEADLINE_S,
+            repeating=self._shell.make_repeat_notice(),
         ) as client:
-            chosen = {"namespace": args.namespace, "failed": self._failed}
+            chosen = {"namespace": args.namespace, "failed": self._warn_of_failure}
             storing = Storing(client, **chosen, keep_ids=bool(args.wait))
             analyzing = Analyzing(client, **chosen, again=args.again, keep_ids=bool(args.wait))
             try:
@@ -223,7 +225,7 @@ class _Import:
                 ids = dict.fromkeys((*storing.ids, *analyzing.ids))
                 await client.wait(ids, timeout_s=args.wait)
 
-    def _failed(self, file: str, place: str, reason: str) -> None:
+    def _warn_of_failure(self, file: str, place: str, reason: str) -> None:
         self._failures.append({"file": file, "place": place, "reason": reason})
         warn(f"{file}:{place}: {reason}")
 
@@ -261,7 +263,7 @@ class _Import:
             if tally.page and (tally in incomplete or not tally.page.is_certain):
                 warn(f"{tally.file} {advise_on_page(tally.page, tally.format)}")
         if self._left_out:
-            warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
+            warn(f"Left out: {format_count(self._left_out, 'other file')}; to import one, name it.")
         extractors, causes = Counter[str](), Counter[str]()
         for tally in self._tallies:
             extractors.update(tally.extractors)
@@ -283,7 +285,7 @@ class _Import:
     def _tell_unknown(self) -> None:
         for tally in self._tallies:
             for one in tally.unknown:
-                of = counted(one.entries, "entry")
+                of = format_count(one.entries, "entry")
                 told = f"no memory has {member_told(one.member)}: left out of {of}."
                 warn(f"{tally.file}:{one.place}: {told}")
 
@@ -332,8 +334,12 @@ def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
 
 def _number(number: int, name: str) -> str:
     if name == "redacted":
-        return f"{counted(number, 'secret')} redacted"
-    return counted(number, _NOUNS[name]) if name in _NOUNS else f"{number} {_WORDS.get(name, name)}"
+        return f"{format_count(number, 'secret')} redacted"
+    return (
+        format_count(number, _NOUNS[name])
+        if name in _NOUNS
+        else f"{number} {_WORDS.get(name, name)}"
+    )
 
 
 def _total(tally: Tally) -> int:
@@ -348,9 +354,9 @@ def _first_line(item: Item) -> str:
     return f"{item.tally.file}:{item.entry.place}  {'  '.join(filter(None, notes))}  {first}"
 
 
-def _opening(part: QueuedPart) -> str:
+def _describe_part(part: QueuedPart) -> str:
     """Return a line on a part of a conversation, with what the user said first in it."""
     said = re.search(r"^\d+\. user: (.*)", part.text, re.MULTILINE)
-    notes = [rfc3339(part.time)[:16] if part.time else "", counted(part.messages, "message")]
+    notes = [rfc3339(part.time)[:16] if part.time else "", format_count(part.messages, "message")]
     first = said[1][:_SHOWN_CHARS] if said else ""
     return f"{part.tally.file}:{part.place}  {'  '.join(filter(None, notes))}  {first}"

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
-from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, chosen_keys
-from memrelay.commands.new_keys import granted, new_profile, put_in_place
-from memrelay.commands.parsers import Adder, number, stated
+from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, choose_keys
+from memrelay.commands.new_keys import grant_key, new_profile, put_in_place
+from memrelay.commands.parsers import Adder, number, parse_nonempty
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
-from memrelay.config import expanded
+from memrelay.config import expand_home
 from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo, NewKey
 from memrelay.private import write_private
-from memrelay.sealed.keys import Identity, masked, normalise_namespace
+from memrelay.sealed.keys import Identity, mask_key, normalise_namespace
 from memrelay.sync_client import SyncMemoryClient
 
 
@@ -45,7 +45,7 @@ def _add_keys_add(parser: ArgumentParser) -> None:
         "--expires-days", type=number(0, 36_500, above=True), metavar="DAYS", help="from now"
     )
     parser.add_argument(
-        "--out", type=stated, metavar="PATH", help="write the key's own profile there"
+        "--out", type=parse_nonempty, metavar="PATH", help="write the key's own profile there"
     )
 
 
@@ -59,8 +59,8 @@ def keys_list(shell: Shell) -> None:
 def _key_line(key: KeyInfo) -> str:
     scope = "whole account" if key.namespaces is None else ", ".join(key.namespaces)
     until = f", until {rfc3339(key.expires_at)}" if key.expires_at else ""
-    state = ", revoked" if key.revoked else ", expired" if _expired(key) else ""
-    return f"{masked(key.public_key)}  {key.label or '-'}  {key.role} of {scope}{until}{state}"
+    state = ", revoked" if key.revoked else ", expired" if _is_expired(key) else ""
+    return f"{mask_key(key.public_key)}  {key.label or '-'}  {key.role} of {scope}{until}{state}"
 
 
 def keys_add(shell: Shell) -> None:
@@ -68,7 +68,7 @@ def keys_add(shell: Shell) -> None:
     args = shell.args
     if bool(args.namespace) == args.whole_account:
         raise ConfigError("Choose either --namespace (repeatable) or --whole-account.")
-    out = expanded(args.out) if args.out else None
+    out = expand_home(args.out) if args.out else None
     names = None if args.whole_account else sorted(map(normalise_namespace, args.namespace))
     identity = Identity.generate()
     wish: dict[str, Any] = {
@@ -81,12 +81,12 @@ def keys_add(shell: Shell) -> None:
         if out is None:
             key = client.add_key(identity=identity, **wish)
         else:
-            key = _added_at(out, client, identity, wish)
+            key = _add_key_in(out, client, identity, wish)
     shown = key.to_json() | ({"profile": str(out)} if out else {"private_key": key.private_key})
     scope = "the whole account" if key.namespaces is None else ", ".join(key.namespaces)
     place = f"profile      {out}" if out else f"private key  {key.private_key} (shown only now)"
     lines = [
-        f"key          {masked(key.public_key)}, {key.role} of {scope}",
+        f"key          {mask_key(key.public_key)}, {key.role} of {scope}",
         f"account      {key.account_id}",
         f"relayer key  {key.relayer_key}",
         place,
@@ -94,7 +94,7 @@ def keys_add(shell: Shell) -> None:
     shell.show(shown, lines)
 
 
-def _added_at(
+def _add_key_in(
     out: Path, client: SyncMemoryClient, identity: Identity, wish: dict[str, Any]
 ) -> NewKey:
     with new_profile(out, replaces=None) as pending:
@@ -107,7 +107,7 @@ def _added_at(
         )
         # Written before it is granted anything: a key that cannot be kept must hold nothing.
         write_private(pending, own.profile())
-        key = granted(client, pending, identity, **wish)
+        key = grant_key(client, pending, identity, **wish)
         put_in_place(pending, out)
     return key
 
@@ -115,7 +115,7 @@ def _added_at(
 def keys_revoke(shell: Shell) -> None:
     """Withdraw a key."""
     with shell.client() as client:
-        [key] = chosen_keys(shell, client, [shell.args.key])
+        [key] = choose_keys(shell, client, [shell.args.key])
         revoked = client.revoke_key(key.public_key)
     shell.show(
         revoked.to_json(),
@@ -127,5 +127,5 @@ def keys_revoke(shell: Shell) -> None:
     )
 
 
-def _expired(key: KeyInfo) -> bool:
+def _is_expired(key: KeyInfo) -> bool:
     return key.expires_at is not None and key.expires_at <= datetime.now(UTC)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import pairwise
 from shutil import get_terminal_size
 
-from memrelay.commands.differences import changed_fields, word_diff
-from memrelay.commands.entries import shown, tell_nothing_found, when, writer
+from memrelay.commands.differences import list_changed_fields, word_diff
+from memrelay.commands.entries import render_text, tell_nothing_found, when, writer
 from memrelay.commands.parsers import Adder, add_page, moment, public_key, span, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
@@ -117,7 +117,7 @@ def memory_table(memories: Sequence[Memory]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for memory, row in zip(memories, rows, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        first = shown(memory).strip().split("\n")[0]
+        first = render_text(memory).strip().split("\n")[0]
         yield "  ".join([*cells, _cut(first, sum(map(len, cells)) + 2 * len(cells))])
 
 
@@ -138,7 +138,7 @@ def get(shell: Shell) -> None:
     with shell.client() as client:
         read = client.opened if args.open else client.get
         memory = read(args.id, namespace=args.namespace, revision=args.revision)
-    shell.show(memory.to_json(), [shown(memory)])
+    shell.show(memory.to_json(), [render_text(memory)])
 
 
 def history(shell: Shell) -> None:
@@ -154,10 +154,14 @@ def _history_lines(found: History) -> Iterator[str]:
         assert newer is not None
         notes = ", ".join(filter(None, [writer(newer), *marks_of(replace(newer, revision=None))]))
         yield f"revision {newer.revision}  {when(newer.updated_at or newer.created_at)}  {notes}"
-        text = shown(newer) if older is None else word_diff(shown(older), shown(newer))
+        text = (
+            render_text(newer)
+            if older is None
+            else word_diff(render_text(older), render_text(newer))
+        )
         yield from (f"    {line}" for line in text.split("\n"))
         if older is not None:
-            yield from (f"    {line}" for line in changed_fields(older, newer))
+            yield from (f"    {line}" for line in list_changed_fields(older, newer))
     for link in found.links:
         yield f"{link.relation}  {link.other_id if link.memory_id == found.id else link.memory_id}"
 
@@ -172,22 +176,22 @@ def namespaces(shell: Shell) -> None:
         if change:
             ttl_s = None if args.ttl is None else int(args.ttl.total_seconds())
             changed = client.set_ttl(args.name, ttl_s)
-            return shell.show(changed.to_json(), [f"{args.name}: {_kept(changed)}"])
+            return shell.show(changed.to_json(), [f"{args.name}: {_describe_retention(changed)}"])
         found = client.namespaces()
     shell.show({"namespaces": [one.to_json() for one in found]}, map(_namespace_line, found))
 
 
 def _namespace_line(info: NamespaceInfo) -> str:
     written = f", last written {when(info.updated_at)}" if info.updated_at else ""
-    size = f"{counted(info.memory_count, 'memory')}, {_sizes(info)}"
-    return f"{info.name}  {size}{written}, {_kept(info)}"
+    size = f"{format_count(info.memory_count, 'memory')}, {_sizes(info)}"
+    return f"{info.name}  {size}{written}, {_describe_retention(info)}"
 
 
 def _sizes(used: NamespaceInfo | Usage) -> str:
     return f"{used.storage_bytes} bytes of texts, {used.index_bytes} of their index"
 
 
-def _kept(info: NamespaceInfo) -> str:
+def _describe_retention(info: NamespaceInfo) -> str:
     if info.ttl_s is None:
         return "its memories are kept"
     return f"its memories are erased {_span(info.ttl_s)} after they were stored"
@@ -197,7 +201,7 @@ def _span(seconds: int) -> str:
     """Return a span of time in the largest unit of which it is a whole number."""
     units = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
     noun = next(noun for noun, unit_s in units.items() if seconds % unit_s == 0)
-    return counted(seconds // units[noun], noun)
+    return format_count(seconds // units[noun], noun)
 
 
 def usage(shell: Shell) -> None:
@@ -206,9 +210,9 @@ def usage(shell: Shell) -> None:
         used = client.usage()
     bound = f", of {used.storage_bytes_max} together" if used.storage_bytes_max else ""
     lines = [
-        counted(used.memory_count, "memory"),
+        format_count(used.memory_count, "memory"),
         f"{_sizes(used)}{bound}",
-        counted(used.revision_count, "earlier revision"),
+        format_count(used.revision_count, "earlier revision"),
         f"{used.superseded_count} superseded",
         f"{used.pending_count} waiting for review",
         f"{used.rejected_count} rejected",
@@ -223,10 +227,10 @@ def usage(shell: Shell) -> None:
 def _extraction_lines(extraction: Extraction) -> Iterator[str]:
     given, without = extraction.with_facts, extraction.without_facts
     if given is not None and without is not None:
-        turns = counted(given + without, "turn")
+        turns = format_count(given + without, "turn")
         yield f"{turns} analyzed: {given} gave facts, {without} gave none"
     if extraction.waiting and not extraction.failed:
-        yield f"{counted(extraction.waiting, 'turn')} waiting for facts"
+        yield f"{format_count(extraction.waiting, 'turn')} waiting for facts"
     yield source_of_facts(extraction)
     if (told := failures(extraction)) is not None:
         yield told

@@ -13,7 +13,7 @@ from memrelay.commands.streams import warn
 from memrelay.config import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway.profiles import LiveProfile
-from memrelay.process import loading
+from memrelay.process import pause_collection
 
 PORT = 8722
 _ATTEMPTS_MAX = 2  # a model waits for the answer
@@ -35,7 +35,7 @@ def mcp(shell: Shell) -> None:
         raise ConfigError("--port goes with --http.")
     profile = LiveProfile.load(shell.profile_path(), shell.settings, connect=_client)
     try:
-        with loading():
+        with pause_collection():
             from memrelay.mcp.serve import own_token, serve_http, serve_stdio  # noqa: PLC0415
             from memrelay.mcp.server import build  # noqa: PLC0415
     except ImportError as error:

@@ -17,7 +17,7 @@ from memrelay.commands.parsers import (
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.extraction import summary
 from memrelay.importing.found import TEXT_BYTES_MAX
@@ -111,7 +111,7 @@ def storable(text: str) -> str:
 def tell_redacted(redacted: Mapping[str, Any] | None) -> None:
     """Tell people that what is stored is not all that they gave."""
     if count := secrets_in(redacted):
-        warn(f"{counted(count, 'secret')} taken out: {', '.join(redacted or ())}.")
+        warn(f"{format_count(count, 'secret')} taken out: {', '.join(redacted or ())}.")
 
 
 def analyze(shell: Shell) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.commands.streams import warn
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError, NotGranted, ServerError, TransportError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
 from memrelay.models import NewKey
-from memrelay.private import locked
+from memrelay.private import lock_file
 from memrelay.sealed.keys import Identity
 from memrelay.sync_client import SyncMemoryClient
 
@@ -34,7 +34,7 @@ def new_profile(path: Path, *, replaces: bool | None) -> Iterator[Path]:
     """
     if path.suffix == ".toml":
         raise ConfigError("A new profile is written as JSON; choose another name.")
-    with locked(path.with_name(f".{path.name}.lock")):
+    with lock_file(path.with_name(f".{path.name}.lock")):
         if path.exists() and not replaces:
             forced = "; --force replaces it and keeps the old one beside it"
             hint = "" if replaces is None else forced
@@ -61,7 +61,7 @@ def _keep_old(path: Path) -> None:
 
 
 @contextmanager
-def kept_in(file: Path) -> Iterator[None]:
+def request_with_key_in(file: Path) -> Iterator[None]:
     """Ask a relayer for something for the key in a file.
 
     Raises:
@@ -78,13 +78,13 @@ def kept_in(file: Path) -> Iterator[None]:
         ) from error
 
 
-def granted(client: SyncMemoryClient, file: Path, identity: Identity, **wish: Any) -> NewKey:
+def grant_key(client: SyncMemoryClient, file: Path, identity: Identity, **wish: Any) -> NewKey:
     """Have the key in a file granted what is wished.
 
     Raises:
-        MemrelayError: as of `kept_in`.
+        MemrelayError: as of `request_with_key_in`.
     """
-    with kept_in(file):
+    with request_with_key_in(file):
         return client.add_key(identity=identity, **wish)
 
 
@@ -99,7 +99,7 @@ def hand_over(folders: Iterable[Path], old: Identity, new: Identity) -> None:
         spool = Spool(folder, bytes_max=bounds.spool_bytes_max, turns_max=bounds.spool_turns_max)
         count += spool.reseal(old, new)
     if count:
-        turns = counted(count, "captured turn")
+        turns = format_count(count, "captured turn")
         warn(f"sealed for the new key: {turns} that waited for the old one")
 
 

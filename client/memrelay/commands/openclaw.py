@@ -14,7 +14,7 @@ from pathlib import Path
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.config import expanded, profile_path
+from memrelay.config import expand_home, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.roster import Roster
@@ -51,7 +51,7 @@ def install(shell: Shell) -> None:
     plugin = plugin_path(shell)
     try:
         config = Configuration(_config(shell))
-        missing = config.missing(plugin=plugin, endpoint=endpoint)
+        missing = config.find_missing(plugin=plugin, endpoint=endpoint)
     except NotEditable as error:
         shell.show(
             value := fragment(plugin=plugin, endpoint=endpoint), [json.dumps(value, indent=2)]
@@ -59,7 +59,7 @@ def install(shell: Shell) -> None:
         copy_plugin(plugin)
         raise ConfigError(f"{error} Merge the lines above into it yourself.") from None
     backup = None
-    if _agreed(shell, config, missing):
+    if _confirm_changes(shell, config, missing):
         copy_plugin(plugin)
         if missing:
             record = _record(shell)
@@ -82,14 +82,14 @@ def uninstall(shell: Shell) -> None:
         shell.show([str(change) for change in changes], [f"  {change}" for change in changes])
         raise ConfigError(f"{error} Take the lines above out of it yourself.") from None
     backup = None
-    if _agreed(shell, config, changes) and changes:
+    if _confirm_changes(shell, config, changes) and changes:
         backup = config.replace(config.without(changes))
         if not record.write(config.path, []):
             shutil.rmtree(plugin_path(shell), ignore_errors=True)
     _tell(shell, config, changes, backup, "Restart OpenClaw if it is running.")
 
 
-def _agreed(shell: Shell, config: Configuration, changes: list[Change]) -> bool:
+def _confirm_changes(shell: Shell, config: Configuration, changes: list[Change]) -> bool:
     """Show the changes and return whether to make them."""
     args = shell.args
     if args.json:
@@ -153,7 +153,7 @@ def plugin_path(shell: Shell) -> Path:
 
 def _config(shell: Shell) -> Path:
     chosen = shell.args.config
-    return expanded(chosen) if chosen else config_path(shell.environ)
+    return expand_home(chosen) if chosen else config_path(shell.environ)
 
 
 def _record(shell: Shell) -> Record:

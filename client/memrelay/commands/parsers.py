@@ -81,7 +81,9 @@ class Adder:
         )
         added.set_defaults(command=command)
         added.add_argument("--json", action="store_true", help="print one JSON value")
-        added.add_argument("--profile", type=stated, metavar="PATH", help="the profile file")
+        added.add_argument(
+            "--profile", type=parse_nonempty, metavar="PATH", help="the profile file"
+        )
         if agent:
             added.add_argument("--agent", metavar="NAME", help="act with this agent's own key")
         if namespace:
@@ -209,7 +211,7 @@ def public_key(text: str) -> str:
     return text
 
 
-def stated(text: str) -> str:
+def parse_nonempty(text: str) -> str:
     """Return a text that says something: an unset variable of a shell gives an empty one."""
     if not text.strip():
         raise ArgumentTypeError("it is empty")

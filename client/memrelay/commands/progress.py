@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Self, TextIO
 
-from memrelay.counting import counted
+from memrelay.counting import format_count
 
 _EVERY_S = 1.0
 
@@ -58,7 +58,7 @@ class ProgressLine:
     def _tell(self, now_s: float) -> None:
         number, of = self._told = self._now
         self._next_s = now_s + _EVERY_S
-        many = counted(number, self._noun) if of is None else f"{number} of {of}"
+        many = format_count(number, self._noun) if of is None else f"{number} of {of}"
         before, since_s = self._first or (0, now_s)
         rate = f", {(number - before) / (now_s - since_s):.0f} a second" if now_s > since_s else ""
         print(f"{many} {self._done}{rate}", file=self._stream, flush=True)

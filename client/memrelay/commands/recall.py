@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memrelay.commands.entries import one_entry, shown, tell_nothing_found
+from memrelay.commands.entries import one_entry, render_text, tell_nothing_found
 from memrelay.commands.parsers import Adder, alias, moment, number, pair, pairs, public_key, whole
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
@@ -162,14 +162,14 @@ def recall(shell: Shell) -> None:
             scoring_weights=_weights(args),
             max_tokens=args.max_tokens,
             explain=args.explain or None,
-            **_narrowing(args),
+            **_build_filters(args),
         )
         found = connection.run(operation)
         if not (found.results or found.left_out or found.dropped_count):
             tell_nothing_found(
                 shell, args.namespace or (), lambda: connection.run(reading.namespaces())
             )
-    lines = (line for memory in found.results for line in _recalled_lines(memory))
+    lines = (line for memory in found.results for line in _format_details(memory))
     shell.show(found.to_json(), lines)
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
@@ -179,7 +179,7 @@ def recall(shell: Shell) -> None:
         warn("Some memories could be searched by words only.")
 
 
-def _narrowing(args: Namespace) -> dict[str, Any]:
+def _build_filters(args: Namespace) -> dict[str, Any]:
     return {
         "namespaces": args.namespace,
         "kinds": args.kind,
@@ -208,7 +208,7 @@ def _weights(args: Namespace) -> dict[str, float] | None:
     return {name: value for name, value in given.items() if value is not None} or None
 
 
-def _recalled_lines(memory: Memory) -> Iterator[str]:
+def _format_details(memory: Memory) -> Iterator[str]:
     yield _memory_line(memory)
     if (why := memory.explain) is None:
         return
@@ -220,7 +220,7 @@ def _recalled_lines(memory: Memory) -> Iterator[str]:
 
 def _memory_line(memory: Memory) -> str:
     near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
-    return f"{near}{memory.id}  {one_entry(shown(memory))}"
+    return f"{near}{memory.id}  {one_entry(render_text(memory))}"
 
 
 def ask(shell: Shell) -> None:
@@ -228,7 +228,7 @@ def ask(shell: Shell) -> None:
     args = shell.args
     with shell.connection() as connection:
         question = Reading(connection.session).ask(
-            text_of(args.question), limit=args.limit, **_narrowing(args)
+            text_of(args.question), limit=args.limit, **_build_filters(args)
         )
         reply = connection.run(question)
     shell.show(reply.to_json(), [reply.answer])

@@ -10,7 +10,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import Any
 
-from memrelay.commands.new_keys import granted, hand_over, new_profile, put_in_place
+from memrelay.commands.new_keys import grant_key, hand_over, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -18,9 +18,9 @@ from memrelay.config import VARIABLES, Settings, profile_path, read_profile, spo
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
-from memrelay.sealed.keys import Identity, account_bytes, masked
+from memrelay.sealed.keys import Identity, account_bytes, mask_key
 from memrelay.sealed.ledger import Ledger
-from memrelay.sealed.recovery import LINES, recovered_identity, recovery_lines
+from memrelay.sealed.recovery import LINES, recover_identity, recovery_lines
 
 LABEL = "recovery"
 
@@ -75,7 +75,7 @@ def _sheet(shown: dict[str, Any]) -> list[str]:
         "again and not kept on this machine. When every other key is lost, it is the way back:",
         "    memrelay keys recover RELAYER --account-id ACCOUNT --relayer-key RELAYER_KEY",
         "If it is lost as well, a sealed account cannot be read again by anybody. If somebody else",
-        f"may have seen it: memrelay rotate --revoke {masked(shown['public_key'])}",
+        f"may have seen it: memrelay rotate --revoke {mask_key(shown['public_key'])}",
     ]
 
 
@@ -83,15 +83,15 @@ def keys_recover(shell: Shell) -> None:
     """Get back into an account with its recovery key: give this machine a new owner's key."""
     path = profile_path(shell.args.profile, shell.environ)
     with new_profile(path, replaces=shell.args.force) as pending:
-        values = _known(shell, path)
-        recovery = recovered_identity(_typed(), account_bytes(values["account_id"]))
+        values = _collect_profile(shell, path)
+        recovery = recover_identity(_read_typed_key(), account_bytes(values["account_id"]))
         mine = Identity.generate()
         # Written before it is granted anything: a key that cannot be kept must not own anything.
         write_private(pending, {**values, "private_key": mine.seed_hex()})
         settings = Settings(**{**values, "private_key": recovery.seed_hex()})
         with shell.client(settings) as client:
             wish = {"namespaces": None, "role": "owner", "label": shell.args.label}
-            key = granted(client, pending, mine, **wish)
+            key = grant_key(client, pending, mine, **wish)
             values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
             write_private(pending, values)
             before = read_profile(path, missing_ok=True)
@@ -115,7 +115,7 @@ def _welcome(
         if key not in known and any(grant.role == "owner" for grant in held)
     ]
     lines = [f"profile   {path}: a new key that owns the account"]
-    lines += [f"owner     {masked(key)}  {labels.get(key) or '-'}" for key in others]
+    lines += [f"owner     {mask_key(key)}  {labels.get(key) or '-'}" for key in others]
     if others:
         lines.append(
             "A key that is lost: memrelay rotate --revoke KEY (revokes it, new keys for all)"
@@ -123,7 +123,7 @@ def _welcome(
     return lines
 
 
-def _known(shell: Shell, path: Path) -> dict[str, Any]:
+def _collect_profile(shell: Shell, path: Path) -> dict[str, Any]:
     """Collect the new profile's other members: from arguments, the environment, the old profile."""
     args = shell.args
     values = {k: v for k, v in read_profile(path, missing_ok=True).items() if k in VARIABLES}
@@ -140,7 +140,7 @@ def _known(shell: Shell, path: Path) -> dict[str, Any]:
     return values
 
 
-def _typed() -> str:
+def _read_typed_key() -> str:
     """Return the recovery key from a person, unseen, or from standard input."""
     if not sys.stdin.isatty():
         return sys.stdin.read()

@@ -16,7 +16,7 @@ from memrelay.commands.chosen_keys import (
     KEY_HELP,
     YES_HELP,
     ChosenKey,
-    chosen_keys,
+    choose_keys,
     end_agents,
 )
 from memrelay.commands.parsers import Adder
@@ -73,17 +73,17 @@ def rotate(shell: Shell) -> None:
         raise ConfigError("--status changes nothing; --resume takes --reseal and --namespace.")
     with shell.client() as client:
         shown: dict[str, Any] = {}
-        going = chosen_keys(shell, client, args.revoke) if args.revoke else []
+        going = choose_keys(shell, client, args.revoke) if args.revoke else []
         ended: list[str] = []
         if not args.status:
-            shown = _resumed(client, shell) if args.resume else _begun(client, shell, going)
+            shown = _resume(client, shell) if args.resume else _begin(client, shell, going)
             ended = end_agents(shell, client, going)
         progress = client.rotation()
         if not args.status and not args.no_wait:
-            progress = _followed(client, progress)
+            progress = _follow(client, progress)
             shown["retired"] = _retire(client, progress)
         shown |= {"epochs": list(client.live_epochs()), "progress": progress.to_json()}
-    shell.show(shown, [*_revoked(going, ended), *_lines(shown, progress)])
+    shell.show(shown, [*_format_revoked(going, ended), *_lines(shown, progress)])
     if progress.remaining and not (args.status or args.no_wait):
         raise MemrelayError(
             f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or lacks "
@@ -91,12 +91,12 @@ def rotate(shell: Shell) -> None:
         )
 
 
-def _begun(client: SyncMemoryClient, shell: Shell, going: Sequence[ChosenKey]) -> dict[str, Any]:
+def _begin(client: SyncMemoryClient, shell: Shell, going: Sequence[ChosenKey]) -> dict[str, Any]:
     rotated = client.rotate(revoke=[key.public_key for key in going], reseal=_choice(shell))
     return rotated.to_json()
 
 
-def _resumed(client: SyncMemoryClient, shell: Shell) -> dict[str, Any]:
+def _resume(client: SyncMemoryClient, shell: Shell) -> dict[str, Any]:
     if shell.args.reseal or shell.args.namespace:
         client.reseal(_choice(shell))
     return {}
@@ -106,7 +106,7 @@ def _choice(shell: Shell) -> str | Sequence[str]:
     return list(shell.args.namespace or ()) or shell.args.reseal or "revoked"
 
 
-def _followed(client: SyncMemoryClient, progress: Rotation) -> Rotation:
+def _follow(client: SyncMemoryClient, progress: Rotation) -> Rotation:
     """Keep the relayer in keys until nothing is left, or nothing goes on; return how it ended."""
     pause_s, moved_s, left = _POLL_S, time.monotonic(), -1
     try:
@@ -141,7 +141,7 @@ def _retire(client: SyncMemoryClient, progress: Rotation) -> bool:
     return True
 
 
-def _revoked(keys: Sequence[ChosenKey], agents: Sequence[str]) -> list[str]:
+def _format_revoked(keys: Sequence[ChosenKey], agents: Sequence[str]) -> list[str]:
     lines = [f"revoked   {key}" for key in keys]
     lines += [f"ended     {name}: its profile is deleted" for name in agents]
     return [*lines, "          old keys open nothing that is new"] if lines else []

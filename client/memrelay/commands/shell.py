@@ -65,12 +65,12 @@ class Shell:
         from memrelay.sync_client import SyncMemoryClient  # noqa: PLC0415 - with all operations
 
         return SyncMemoryClient.from_settings(
-            settings or self.settings(), repeating=self.repeating(), **limits
+            settings or self.settings(), repeating=self.make_repeat_notice(), **limits
         )
 
     def connection(self) -> SyncConnection:
         """Return what a command runs the operations on that it imports itself."""
-        return SyncConnection.from_settings(self.settings(), repeating=self.repeating())
+        return SyncConnection.from_settings(self.settings(), repeating=self.make_repeat_notice())
 
     @contextmanager
     def newcomer(self) -> Iterator[str | None]:
@@ -92,7 +92,7 @@ class Shell:
                 request_id=error.request_id,
             ) from None
 
-    def repeating(self) -> Repeating:
+    def make_repeat_notice(self) -> Repeating:
         """Return what tells a person at the terminal, once, why a request is sent again."""
         told = self.args.json or not sys.stderr.isatty()
 

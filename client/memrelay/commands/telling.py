@@ -119,7 +119,7 @@ def add_webhook(shell: Shell) -> None:
             new_secret=args.new_secret,
         )
     once = {} if made.secret is None else {"secret": made.secret}
-    shell.show(made.to_json() | once, _made(made))
+    shell.show(made.to_json() | once, _format_webhook(made))
 
 
 def _webhook(client: SyncMemoryClient, webhook_id: str) -> Webhook:
@@ -129,7 +129,7 @@ def _webhook(client: SyncMemoryClient, webhook_id: str) -> Webhook:
     raise NotFound("No such webhook.", status=404, code="not_found")
 
 
-def _made(hook: Webhook) -> Iterator[str]:
+def _format_webhook(hook: Webhook) -> Iterator[str]:
     yield _summary(hook)
     if hook.secret is not None:
         yield f"Its secret, shown only here: {hook.secret}"

@@ -13,8 +13,8 @@ from typing import Any
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.config import expanded
-from memrelay.counting import counted
+from memrelay.config import expand_home
+from memrelay.counting import format_count
 from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
 from memrelay.private import write_private_text
 from memrelay.sealed.keys import account_text
@@ -60,14 +60,14 @@ def verify(shell: Shell) -> None:
             checkpoints=[_read(path) for path in args.checkpoint],
             since=None if args.since_checkpoint is None else _read(args.since_checkpoint),
             open_all=args.open,
-            progress=_telling(line),
+            progress=_make_progress(line),
         )
     shell.show(found.to_json(), _lines(found))
     if not found.ok:
-        raise UntrustedRelayer("verify", f"{_failing(found).capitalize()}.")
+        raise UntrustedRelayer("verify", f"{_count_failures(found).capitalize()}.")
 
 
-def _telling(line: ExitStack) -> Callable[[str, int], None]:
+def _make_progress(line: ExitStack) -> Callable[[str, int], None]:
     """Return a function that shows the progress; a new kind of check ends the line before it."""
     lines: dict[str, ProgressLine] = {}
 
@@ -88,15 +88,16 @@ def _lines(found: Verification) -> Iterator[str]:
         yield f"Not checked, for this key cannot see it: {', '.join(found.unchecked)}."
     if found.unproven:
         yield f"{found.unproven} stored revisions lie before the history that was followed."
-    verdict = "everything holds" if found.ok else _failing(found)
+    verdict = "everything holds" if found.ok else _count_failures(found)
     opened = f", {found.opened} opened" if found.opened else ""
     yield (
-        f"checked {counted(found.receipts, 'receipt')}, {counted(found.grants, 'grant')}, "
-        f"{counted(found.blobs, 'blob')}{opened}: {verdict}"
+        f"checked {format_count(found.receipts, 'receipt')}, "
+        f"{format_count(found.grants, 'grant')}, "
+        f"{format_count(found.blobs, 'blob')}{opened}: {verdict}"
     )
 
 
-def _failing(found: Verification) -> str:
+def _count_failures(found: Verification) -> str:
     number = len(found.findings)
     return "one thing does not hold" if number == 1 else f"{number} things do not hold"
 
@@ -110,7 +111,7 @@ def _line(finding: Finding) -> str:
 
 def checkpoint(shell: Shell) -> None:
     """Write a signed checkpoint of the account's history, to compare with later or elsewhere."""
-    path = expanded(shell.args.file)
+    path = expand_home(shell.args.file)
     to_output = shell.args.file == "-"
     if not to_output and path.exists() and not shell.args.force:
         raise ConfigError(f"{path} exists; --force replaces it.")
@@ -144,7 +145,7 @@ def _read(name: str) -> bytes:
         ConfigError: it is no such file.
     """
     try:
-        with expanded(name).open("rb") as file:
+        with expand_home(name).open("rb") as file:
             value = json.loads(file.read(_FILE_BYTES_MAX))
         return from_base64(value["checkpoint"], "checkpoint")
     except OSError as error:

@@ -81,7 +81,7 @@ class Case:
         return Settings.load(chosen, environ=self.overrides, namespace=self.namespace)
 
     @cached_property
-    def seen(self) -> Seen:
+    def trust_state(self) -> Seen:
         """The state of the relayer that this client verified before."""
         return SeenFile(self.settings.seen_path).value
 
@@ -92,10 +92,10 @@ class Case:
         return Heard(self.inquiry.get("/health"), asked, self.now())
 
     @cached_property
-    def held(self) -> list[Grant]:
+    def valid_grants(self) -> list[Grant]:
         """The grants of this key that count now and lead back to the founder."""
         public_key = self.settings.identity.public_key
-        return self.client.grants().held_by(public_key, int(self.clock() * 1000))
+        return self.client.grants().list_grants_to(public_key, int(self.clock() * 1000))
 
     @cached_property
     def usage(self) -> Usage:

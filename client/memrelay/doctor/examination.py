@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from memrelay.config import Unconnectable
 from memrelay.doctor import gateways, key, machine, relayer
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import PROBLEM, SKIPPED, Finding, Verdict, problem, skipped
-from memrelay.doctor.refusals import unreached
+from memrelay.doctor.findings import PROBLEM, SKIPPED, Finding, Verdict, problem, skip
+from memrelay.doctor.refusals import explain_unreachable
 from memrelay.errors import MemrelayError, ServerError
 from memrelay.transport import httpx
 
@@ -50,9 +50,9 @@ def examine(case: Case, *, probe: bool = False) -> Iterator[Finding]:
         for name, (check, needs) in (CHECKS | (PROBE if probe else {})).items():
             gone = next((need for need in needs if need in lost), None)
             verdict = (
-                skipped(f"not looked at before this is well: {gone}")
+                skip(f"not looked at before this is well: {gone}")
                 if gone
-                else _tried(check, case)
+                else _try_check(check, case)
             )
             if verdict.state in {PROBLEM, SKIPPED}:
                 lost.add(name)
@@ -61,11 +61,11 @@ def examine(case: Case, *, probe: bool = False) -> Iterator[Finding]:
         case.close()
 
 
-def _tried(check: Check, case: Case) -> Verdict:
+def _try_check(check: Check, case: Case) -> Verdict:
     try:
         return check(case)
     except httpx.HTTPError as error:
-        return unreached(error, case.inquiry.url)
+        return explain_unreachable(error, case.inquiry.url)
     except ServerError as error:
         return problem(str(error), "relayer doctor")
     except Unconnectable as error:

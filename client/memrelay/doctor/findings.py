@@ -48,20 +48,20 @@ def problem(detail: str, command: str) -> Verdict:
     return Verdict(PROBLEM, detail, command)
 
 
-def skipped(detail: str) -> Verdict:
+def skip(detail: str) -> Verdict:
     """Return that there was no ground for looking."""
     return Verdict(SKIPPED, detail)
 
 
-def mending(path: Path, otherwise: str) -> str:
+def describe_repair(path: Path, otherwise: str) -> str:
     """Return what makes a file private that others may read, or mends another fault of it."""
     if not path.is_file():  # such as a folder: what mends files makes it no better
-        return moving(path)
+        return describe_move(path)
     shared = os.name == "posix" and path.stat().st_mode & 0o077
     return f"chmod 600 {shlex.quote(str(path))}" if shared else otherwise
 
 
-def moving(path: Path) -> str:
+def describe_move(path: Path) -> str:
     """Return what gets a file or a folder out of the way."""
     quoted = shlex.quote(str(path))
     return f"mv {quoted} {quoted}.old"

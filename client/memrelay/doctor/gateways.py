@@ -9,16 +9,24 @@ from pathlib import Path
 
 from memrelay import __version__
 from memrelay.config import spool_folder
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, mending, moving, ok, problem, skipped, warning
+from memrelay.doctor.findings import (
+    Verdict,
+    describe_move,
+    describe_repair,
+    ok,
+    problem,
+    skip,
+    warning,
+)
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.serve import REFUSES
 from memrelay.gateway.settings import GatewaySettings, settings_path, settings_table
-from memrelay.gateway.spool import SpoolKey, kept_since, key_of
+from memrelay.gateway.spool import SpoolKey, find_kept_time, key_of
 from memrelay.hermes import home as hermes
-from memrelay.hermes.interpreter import interpreter, lacking
+from memrelay.hermes.interpreter import find_install_command, interpreter
 from memrelay.openclaw import ENTRY, PLUGIN_ID, Configuration, config_path
 
 WAITING_S_WARN = 600  # a gateway that reaches its relayer delivers at once
@@ -30,7 +38,7 @@ def check_hermes(case: Case) -> Verdict:
     try:
         home = hermes.home_path(None, case.environ)
     except ConfigError:
-        return skipped("there is no Hermes here")
+        return skip("there is no Hermes here")
     install = case.local("hermes install")
     installed = hermes.plugin_path(home).exists()
     try:
@@ -40,7 +48,7 @@ def check_hermes(case: Case) -> Verdict:
         edit = f"${{EDITOR:-vi}} {shlex.quote(str(home / 'config.yaml'))}"
         return warning(f"{error} See that memory.provider is memrelay.", edit)
     if not (installed or chosen):
-        return skipped(f"Hermes does not use memrelay: `{install}` sets it up")
+        return skip(f"Hermes does not use memrelay: `{install}` sets it up")
     if not chosen:
         return problem("Hermes has the provider, but has not chosen it.", install)
     if not hermes.plugin_is_written(home):
@@ -56,7 +64,7 @@ def _hermes_profile(case: Case, home: Path) -> Verdict | None:
     except ConfigError as error:
         path = shlex.quote(str(hermes.settings_path(home)))
         return problem(str(error), f"${{EDITOR:-vi}} {path}")
-    used = settings.used_profile(hermes.identity_of(home), case.environ)
+    used = settings.choose_profile(hermes.identity_of(home), case.environ)
     if settings.profile and not used.exists():
         detail = f"Hermes is to use the profile {used}, which is not there."
         return problem(detail, case.local("hermes install"))
@@ -69,7 +77,7 @@ def _hermes_python(case: Case) -> Verdict | None:
         detail = "The command hermes is not on the PATH: which Python runs it was not found."
         return warning(detail, "ls ~/.local/bin")
     try:
-        command = lacking(python)
+        command = find_install_command(python)
     except ConfigError as error:
         return warning(str(error), f"ls -l {shlex.quote(str(python))}")
     detail = f"The Python of Hermes, {python}, cannot import memrelay."
@@ -81,14 +89,14 @@ def check_openclaw(case: Case) -> Verdict:
     path = config_path(case.environ)
     install = case.local("openclaw install")
     if not path.exists():
-        return skipped("there is no OpenClaw here")
+        return skip("there is no OpenClaw here")
     if not _openclaw_uses_us(case):
-        return skipped(f"OpenClaw does not use memrelay: `{install}` sets it up")
+        return skip(f"OpenClaw does not use memrelay: `{install}` sets it up")
     # The same place that the installation writes to.
     plugin = case.main_path.absolute().with_name("openclaw-plugin")
     try:
         configuration = Configuration(path)
-        missing = configuration.missing(plugin=plugin, endpoint=_endpoint_path(case))
+        missing = configuration.find_missing(plugin=plugin, endpoint=_endpoint_path(case))
     except ConfigError as error:
         return problem(str(error), install)
     if missing or not plugin.is_dir():
@@ -114,17 +122,17 @@ def check_gateway(case: Case) -> Verdict:
     except ConfigError as error:
         path = settings_path(case.main_path, case.environ)
         edit = f"${{EDITOR:-vi}} {shlex.quote(str(path))}"
-        return problem(str(error), edit if path.is_file() else moving(path))
+        return problem(str(error), edit if path.is_file() else describe_move(path))
     path = _endpoint_path(case)
     start = case.local("gateway")
     try:
         endpoint = Endpoint.read(path)
     except ConfigError as error:
-        return problem(str(error), mending(path, f"rm {shlex.quote(str(path))}"))
+        return problem(str(error), describe_repair(path, f"rm {shlex.quote(str(path))}"))
     if endpoint is None:
         if _openclaw_uses_us(case):
             return problem("No gateway runs, and OpenClaw needs one.", start)
-        return skipped(f"none runs here: agents that need one have `{start}`")
+        return skip(f"none runs here: agents that need one have `{start}`")
     try:
         status = endpoint.ask("status")
     except TransportError:
@@ -153,31 +161,33 @@ def check_spool(case: Case) -> Verdict:
     """Tell how many captured turns wait for the relayer, since when, and whether with a key."""
     folder = spool_folder(case.main_path, case.environ)
     names = [path.name for path in _files(folder)]
-    began = [since for name in names if (since := kept_since(name)) is not None]
+    began = [since for name in names if (since := find_kept_time(name)) is not None]
     damaged = sum(name.endswith(".damaged") for name in names)
     if damaged:
-        detail = f"{counted(damaged, 'captured turn')} set aside as damaged."
+        detail = f"{format_count(damaged, 'captured turn')} set aside as damaged."
         return warning(detail, f"rm {shlex.quote(str(folder))}/*.damaged")
     if not began:
         return ok("no captured turn waits")
     age_s = round(case.clock() - min(began))
-    waiting = counted(len(began), "captured turn")
+    waiting = format_count(len(began), "captured turn")
     detail = f"{waiting} not delivered to the relayer yet, the oldest for {age_s} s"
     if age_s < WAITING_S_WARN:
         return ok(detail)
-    return _orphaned(case, folder, names) or warning(f"{detail}.", case.local("gateway"))
+    return _find_orphans(case, folder, names) or warning(f"{detail}.", case.local("gateway"))
 
 
-def _orphaned(case: Case, folder: Path, names: Sequence[str]) -> Verdict | None:
+def _find_orphans(case: Case, folder: Path, names: Sequence[str]) -> Verdict | None:
     """Find turns that wait for no key here, as of a revoked agent; no gateway can open them."""
     here = {SpoolKey.of(identity).name for identity in case.identities()}
-    orphans = [name for name in names if kept_since(name) is not None and key_of(name) not in here]
+    orphans = [
+        name for name in names if find_kept_time(name) is not None and key_of(name) not in here
+    ]
     if not orphans:
         return None
     strangers = sorted({key_of(name) for name in orphans})
     detail = (
-        f"{counted(len(orphans), 'captured turn')} sealed for a key that is not here any more: "
-        "no gateway can deliver them. Unless a program of yours has that key, they are lost."
+        f"{format_count(len(orphans), 'captured turn')} sealed for a key that is not here any "
+        "more: no gateway can deliver them. Unless a program of yours has that key, they are lost."
     )
     files = " ".join(f"{shlex.quote(str(folder))}/*-{key}-*" for key in strangers)
     return warning(detail, f"rm {files}")

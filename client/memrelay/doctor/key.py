@@ -7,9 +7,9 @@ import secrets
 from datetime import UTC, datetime
 
 from memrelay.answers import rfc3339
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
+from memrelay.doctor.findings import Verdict, ok, problem, skip, warning
 from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
@@ -34,7 +34,7 @@ def check_key(case: Case) -> Verdict:
         case.inquiry,
         response,
         case.settings,
-        seen=case.seen,
+        seen=case.trust_state,
         owner=case.owner(),
         now=case.now(),
     )
@@ -54,7 +54,7 @@ def check_key(case: Case) -> Verdict:
 def check_grants(case: Case) -> Verdict:
     """Tell what this key holds, by grants that lead back to the founder."""
     try:
-        held = case.held
+        held = case.valid_grants
     except Invalid as error:
         return problem(f"What the relayer shows does not hold: {error}", "relayer check")
     roles = ", ".join(sorted({grant.role for grant in held}))
@@ -64,9 +64,11 @@ def check_grants(case: Case) -> Verdict:
 def check_namespace(case: Case) -> Verdict:
     """Tell whether this key holds the namespace that the profile works in, and for how long."""
     name = normalise_namespace(case.settings.namespace)
-    covering = [grant for grant in case.held if grant.whole_account or name in _names([grant])]
+    covering = [
+        grant for grant in case.valid_grants if grant.whole_account or name in _names([grant])
+    ]
     if not covering:
-        names = _names(case.held)
+        names = _names(case.valid_grants)
         detail = f"This key does not hold the namespace {name}; it holds {', '.join(names)}."
         return problem(detail, case.correct("namespace", names[0]))
     ends = [grant.expires_ms for grant in covering if grant.expires_ms is not None]
@@ -94,10 +96,13 @@ def check_storage(case: Case) -> Verdict:
     """Tell how much of its storage the account uses."""
     usage = case.usage
     if usage.storage_bytes_max is None:
-        return ok(f"{counted(usage.memory_count, 'memory')}, {counted(usage.used_bytes, 'byte')}")
+        return ok(
+            f"{format_count(usage.memory_count, 'memory')}, "
+            f"{format_count(usage.used_bytes, 'byte')}"
+        )
     left = usage.storage_bytes_max - usage.used_bytes
     share = usage.used_bytes / max(usage.storage_bytes_max, 1)
-    stored = counted(usage.memory_count, "memory")
+    stored = format_count(usage.memory_count, "memory")
     detail = f"{share:.0%} of what the account may store is used, by {stored}"
     if left < ROOM_BYTES_MIN:
         return problem(f"{detail}: there is no room for more.", case.command("forget ID"))
@@ -124,7 +129,7 @@ def check_search(case: Case) -> Verdict:
     found = case.client.recall("memrelay doctor", limit=1, min_relevance=None)
     if found.dropped_count:
         return warning(
-            f"{counted(found.dropped_count, 'memory')} could not be opened.", "relayer check"
+            f"{format_count(found.dropped_count, 'memory')} could not be opened.", "relayer check"
         )
     if found.degraded:
         detail = "Memories are found by their words only: the relayer's embedder is away."
@@ -134,8 +139,8 @@ def check_search(case: Case) -> Verdict:
 
 def check_probe(case: Case) -> Verdict:
     """Store a memory, find it and forget it."""
-    if all(grant.role == "reader" for grant in case.held):
-        return skipped("this key only reads")
+    if all(grant.role == "reader" for grant in case.valid_grants):
+        return skip("this key only reads")
     word = secrets.token_hex(8)
     stored = case.client.remember(f"memrelay doctor probes with the word {word}.")
     try:

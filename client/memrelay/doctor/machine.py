@@ -9,9 +9,9 @@ from pathlib import Path
 
 from memrelay.config import VARIABLES, Settings, read_profile
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, mending, moving, ok, problem, warning
+from memrelay.doctor.findings import Verdict, describe_move, describe_repair, ok, problem, warning
 from memrelay.errors import ConfigError
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import mask_key
 
 
 def check_profile(case: Case) -> Verdict:
@@ -21,13 +21,15 @@ def check_profile(case: Case) -> Verdict:
         return problem(detail, case.agents(f"provision {case.agent}"))
     try:
         values = read_profile(case.path, missing_ok=not case.required)
-        account = masked(case.settings.account_id)
+        account = mask_key(case.settings.account_id)
     except ConfigError as error:
         if wrong := _wrong_variables(case):
             detail = f"{error} The profile is well: {' or '.join(wrong)} is wrong."
             return problem(detail, f"unset {' '.join(wrong)}")
         edit = f"${{EDITOR:-vi}} {shlex.quote(str(case.path))}"
-        mended = mending(case.path, edit) if case.path.exists() else case.command("init URL")
+        mended = (
+            describe_repair(case.path, edit) if case.path.exists() else case.command("init URL")
+        )
         return problem(str(error), mended)
     place = str(case.path) if values else "the environment"
     return ok(f"{place}: key {case.settings.masked_key} of account {account}")
@@ -78,8 +80,8 @@ def check_history(case: Case) -> Verdict:
         detail = "What the relayer showed is forgotten with each process: nowhere to keep it."
         return warning(detail, case.command("init URL"))
     try:
-        seen = case.seen
+        seen = case.trust_state
     except ConfigError as error:
-        return problem(str(error), mending(path, moving(path)))
+        return problem(str(error), describe_repair(path, describe_move(path)))
     receipts = max(seen.receipt_seq, seen.checked_seq)
     return ok(f"grants up to {seen.grant_serial}, receipts up to {receipts}")

@@ -15,7 +15,13 @@ from datetime import datetime
 from typing import NamedTuple
 
 from memrelay.answers import read_json_object, rfc3339
-from memrelay.config import Settings, certificates_for, check_url, connecting, is_loopback
+from memrelay.config import (
+    Settings,
+    certificates_for,
+    check_url,
+    explain_connection_settings,
+    is_loopback,
+)
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
@@ -43,7 +49,7 @@ class Inquiry:
         self.url = check_url(settings.url, allow_insecure=settings.allow_insecure)
         self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
         self._timeout_s = timeout_s
-        with connecting():
+        with explain_connection_settings():
             self._http = httpx.Client(
                 timeout=timeout_s,
                 verify=certificates_for(self.url),
@@ -89,7 +95,7 @@ class Inquiry:
         )
 
 
-def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
+def explain_unreachable(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
     """Return why there was no answer."""
     found = list(causes(error))
     host = shlex.quote(url.host)
@@ -162,19 +168,19 @@ def refusal(
             f"This key belongs to the account {_account_of(elsewhere)}, not to"
             f" {settings.account_id}.",
         )
-    told = owner and _told_by_owner(owner, settings.identity.public_key.hex(), now)
+    told = owner and _ask_owner(owner, settings.identity.public_key.hex(), now)
     return told or _guess(settings, seen)
 
 
 def _account_of(response: Received) -> str:
     try:
         listed = Grants.from_json(read_json_object(response.content)).grants
-        return read_grant(listed[0].signed).account
+        return read_grant(listed[0].grant_bytes).account
     except (IndexError, MemrelayError):
         return "of another founder"
 
 
-def _told_by_owner(owner: Settings, public_key: str, now: datetime) -> Refusal | None:
+def _ask_owner(owner: Settings, public_key: str, now: datetime) -> Refusal | None:
     try:
         with SyncMemoryClient.from_settings(owner) as client:
             listed = client.keys()

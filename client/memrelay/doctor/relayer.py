@@ -11,7 +11,7 @@ from memrelay.answers import Answer, read_json_object
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, warning
 from memrelay.errors import ServerError, UntrustedRelayer
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import mask_key
 
 CLOCK_SKEW_S_MAX = 300  # beyond it, the relayer refuses every signature
 CLOCK_SKEW_S_WARN = 60
@@ -73,12 +73,12 @@ def check_clock(case: Case) -> Verdict:
 
 def check_identity(case: Case) -> Verdict:
     """Tell whether the relayer is the one that this client trusts."""
-    pin = case.settings.relayer_key or case.seen.relayer_key
+    pin = case.settings.relayer_key or case.trust_state.relayer_key
     try:
         relayer = case.client.statement().relayer.hex()
     except UntrustedRelayer as error:
         if pin is None or error.code != "pin":
             return problem(str(error), "relayer doctor")
-        detail = f"Another relayer answers than the trusted one, {masked(pin)}."
+        detail = f"Another relayer answers than the trusted one, {mask_key(pin)}."
         return problem(f"{detail} Trust it only if its operator gives you its KEY.", case.trust())
-    return ok(f"{masked(relayer)}, {'as pinned' if pin else 'pinned now, at first contact'}")
+    return ok(f"{mask_key(relayer)}, {'as pinned' if pin else 'pinned now, at first contact'}")

@@ -61,9 +61,9 @@ class BlockingGateway:
             raise
         # Only now: where nothing was left for it, the next call begins it.
         self._gateway, self._pid, self._loop, self._thread = gateway, os.getpid(), loop, thread
-        self._wait(_begun(gateway), _BEGIN_S)
+        self._wait(_begin_gateway(gateway), _BEGIN_S)
 
-    def _running(self) -> Gateway:
+    def _ensure_running(self) -> Gateway:
         """Return the gateway of this process: after a fork, the thread stayed with the parent.
 
         Raises:
@@ -135,7 +135,7 @@ class BlockingGateway:
             gateway.capture(messages, context, occurred_at=occurred_at, new=new)
 
         try:
-            gateway = self._running()
+            gateway = self._ensure_running()
             self._loop.call_soon_threadsafe(begin, gateway)
         except (RuntimeError, OSError, ConfigError) as error:
             log.warning("a turn was not captured: the gateway does not run (%s)", error)
@@ -149,7 +149,7 @@ class BlockingGateway:
 
     def call_tool(self, name: str, arguments: Mapping[str, object], context: Context) -> ToolAnswer:
         """Return what a tool answers; what goes wrong is an answer as well."""
-        failed = ToolAnswer.failed("The memory tool failed; go on without it.")
+        failed = ToolAnswer.fail("The memory tool failed; go on without it.")
         return self._hook(
             lambda gateway: gateway.call_tool(name, arguments, context),
             failed,
@@ -187,7 +187,7 @@ class BlockingGateway:
     ) -> T:
         """Return what a hook returns, or something else if it does not in time."""
         try:
-            return self._wait(work(self._running()), timeout_s)
+            return self._wait(work(self._ensure_running()), timeout_s)
         except Exception as error:
             log.warning("a hook gave no answer (%s)", type(error).__name__)
             return otherwise
@@ -204,7 +204,7 @@ class BlockingGateway:
             raise
 
 
-async def _begun(gateway: Gateway) -> None:
+async def _begin_gateway(gateway: Gateway) -> None:
     """Begin a gateway, with everything imported that its requests will need."""
     with suppress(Exception):  # that nobody is there; what else it may be, requests tell
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without authorities, which take long

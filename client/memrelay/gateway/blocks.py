@@ -68,7 +68,7 @@ def without_blocks(text: str) -> str:
     return _without_comments(left)  # a file's unclosed one reaches no further than the file
 
 
-def unwrapped(text: str) -> str:
+def unwrap_tags(text: str) -> str:
     """Return a text without tags of plain names; blocks of a system or of files stay as they are.
 
     A program may wrap its user's question so: as words to keep it is none, but it can be asked.

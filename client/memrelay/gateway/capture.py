@@ -109,7 +109,7 @@ class CapturedTurn:
         """Return the turn as it is kept."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
 
-    def erased_by(self, erasures: Erasures) -> bool:
+    def is_erased_by(self, erasures: Erasures) -> bool:
         """Return whether its session erased a memory after it; a wish is no part of a session."""
         names = self.names or (self.source.partition(":")[2],)
         said_at = datetime.fromisoformat(self.occurred_at)
@@ -178,7 +178,7 @@ class Captures:
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
-        if turn.erased_by(self._erasures):  # while others of the same session were being kept
+        if turn.is_erased_by(self._erasures):  # while others of the same session were being kept
             return
         await self._on_disk(self._spool.put, self._line(client).key, turn.to_bytes())
         self.wake(client)
@@ -223,7 +223,7 @@ class Captures:
         waiting = [(key, name) for key in keys for name in self._spool.names(key)]
         for key, name in waiting:
             turn = self._read(key, name)
-            if turn is not None and turn.erased_by(self._erasures):
+            if turn is not None and turn.is_erased_by(self._erasures):
                 self._spool.remove(name)
                 count += 1
         return count
@@ -275,7 +275,7 @@ class Captures:
         """Send what waits; return whether nothing has to be tried again."""
         complete, refused = True, 0
         closed: set[Place] = set()
-        for name in self._waiting(line):
+        for name in self._list_waiting(line):
             if line.places.get(name) in closed:
                 complete = False  # nothing new is in the file
                 continue
@@ -283,7 +283,7 @@ class Captures:
             if turn is None:
                 continue
             place = line.places[name] = (turn.agent, turn.namespace)
-            if place in closed or turn.erased_by(self._erasures):
+            if place in closed or turn.is_erased_by(self._erasures):
                 complete = False
                 continue
             client, turn = self._sender(line.client, turn)
@@ -294,16 +294,16 @@ class Captures:
             except Exception as error:
                 if not is_final(error):
                     complete = False
-                    self._outages.failed(*operation, error, began_s=began_s)
+                    self._outages.note_failure(*operation, error, began_s=began_s)
                     if concerns_one_namespace(error):
                         closed.add(place)
-                        await self._refused(line, client, turn)
+                        await self._note_refusal(line, client, turn)
                     elif not concerns_one_turn(error):
                         break
                     continue
                 refused += 1
             else:
-                self._outages.succeeded(*operation)
+                self._outages.note_success(*operation)
                 line.closed.discard(place)
                 _tell_extraction(line, kept)
             self._spool.remove(name)
@@ -311,14 +311,14 @@ class Captures:
             log.warning("captured turns were refused for good and dropped (%d)", refused)
         return complete
 
-    def _waiting(self, line: _Line) -> list[str]:
+    def _list_waiting(self, line: _Line) -> list[str]:
         """Return the names of the waiting turns; nothing else is known of those that are gone."""
         names = self._spool.names(line.key)
         line.places = {name: line.places[name] for name in names if name in line.places}
         line.closed.intersection_update(line.places.values())
         return names
 
-    async def _refused(self, line: _Line, client: MemoryClient, turn: CapturedTurn) -> None:
+    async def _note_refusal(self, line: _Line, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep no more turns for where a key may not write; one that waits tells if that ends."""
         place = (turn.agent, turn.namespace)
         if place not in line.closed and await _may_not_write(client, turn):
@@ -345,14 +345,14 @@ class Captures:
         self, client: MemoryClient, turn: CapturedTurn, key: SpoolKey, name: str
     ) -> Analysis | Remembered | None:
         try:
-            return await sent(client, turn)
+            return await send_turn(client, turn)
         except Exception as error:
             if is_final(error) or concerns_one_turn(error) or concerns_one_namespace(error):
                 raise
             await asyncio.sleep(self._retry_s)
-            if self._read(key, name) is None or turn.erased_by(self._erasures):
+            if self._read(key, name) is None or turn.is_erased_by(self._erasures):
                 raise  # it does not wait any more, or not for this
-            return await sent(client, turn)
+            return await send_turn(client, turn)
 
 
 def _tell_extraction(line: _Line, kept: Analysis | Remembered | None) -> None:
@@ -367,7 +367,7 @@ def _tell_extraction(line: _Line, kept: Analysis | Remembered | None) -> None:
         log.info("facts of captured turns are found again")
 
 
-async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
+async def send_turn(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
     """Send a turn and return what it became: facts, a wish kept as it is, or nothing new (None).
 
     An analysis of a wish has facts.
@@ -378,7 +378,7 @@ async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembere
     if turn.borrowed and await client.held_by_others(turn.namespace):
         raise NotGranted("What other keys hold by name is not borrowed.")
     try:
-        return await _taken(client, turn)
+        return await _store_turn(client, turn)
     except Conflict as error:
         if error.code != _OTHER_TEXT:
             raise
@@ -395,7 +395,7 @@ async def _may_not_write(client: MemoryClient, turn: CapturedTurn) -> bool:
         return False
 
 
-async def _taken(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
+async def _store_turn(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
     analysis = await client.analyze(
         turn.text,
         namespace=turn.namespace,

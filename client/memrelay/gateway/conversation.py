@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from memrelay.gateway.blocks import unwrapped, without_blocks, without_marked
+from memrelay.gateway.blocks import unwrap_tags, without_blocks, without_marked
 from memrelay.gateway.events import ASSISTANT, USER, Message
 from memrelay.gateway.filters import (
     has_fitting_length,
@@ -21,8 +21,8 @@ from memrelay.gateway.filters import (
     without_noise,
 )
 from memrelay.gateway.guards import origin_refusal
-from memrelay.gateway.replies import shown_reply
-from memrelay.gateway.scaffolding import written
+from memrelay.gateway.replies import extract_reply
+from memrelay.gateway.scaffolding import strip_scaffolding
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,
@@ -57,21 +57,21 @@ def clean_query(text: str) -> str:
     Of more, half are its beginning and half its end: a question stands before what is pasted, or
     behind it.
     """
-    line = cleaned_line(text) or cleaned_line(unwrapped(text))
+    line = clean_line(text) or clean_line(unwrap_tags(text))
     if len(line) <= QUERY_CHARS_MAX:
         return line
     half = QUERY_CHARS_MAX // 2
     return f"{line[: half - 1].rstrip()} {line[-half:].lstrip()}"
 
 
-def cleaned_line(text: str) -> str:
+def clean_line(text: str) -> str:
     """Return a user's message without what a gateway put around it, on one line."""
-    return " ".join(cleaned(text).split())
+    return " ".join(clean_text(text).split())
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return a user's message without what a gateway put around it, line breaks kept."""
-    return written(strip_injected(text)).text
+    return strip_scaffolding(strip_injected(text)).text
 
 
 def capturable(messages: Sequence[Message], settings: GatewaySettings) -> tuple[Message, ...]:
@@ -99,7 +99,7 @@ def capturable(messages: Sequence[Message], settings: GatewaySettings) -> tuple[
     return kept
 
 
-def numbered(messages: Sequence[Message]) -> str:
+def number_messages(messages: Sequence[Message]) -> str:
     """Return messages as the numbered list that the relayer reads, with their roles.
 
     No text passes for another message: blank lines only stand between messages, and a line within
@@ -116,7 +116,7 @@ def _who(message: Message) -> str:
     return f"{message.speaker} ({message.role})" if message.speaker else message.role
 
 
-def spoken(
+def iterate_own_words(
     messages: Sequence[Message], settings: GatewaySettings
 ) -> Iterator[tuple[Message, Message]]:
     """Yield each message with words of its own, and these words, newest first.
@@ -129,11 +129,11 @@ def spoken(
         if message.role != USER:
             answers.append(message)
             continue
-        said = written(strip_injected(message.text))
+        said = strip_scaffolding(strip_injected(message.text))
         if not said.by_gateway and origin_refusal(message.origin, settings) is None:
             yield from _with_words(answers)
             if said.text:
-                yield message, _said_by(said.speaker, replace(message, text=said.text))
+                yield message, _attribute(said.speaker, replace(message, text=said.text))
         answers = []
     yield from _with_words(answers)
 
@@ -144,7 +144,7 @@ def _with_words(answers: Sequence[Message]) -> Iterator[tuple[Message, Message]]
             yield answer, replace(answer, text=words)
 
 
-def _said_by(speaker: str, message: Message) -> Message:
+def _attribute(speaker: str, message: Message) -> Message:
     """Return a message as its speaker's; a name that is no plain one is judged with its words."""
     if not speaker or _NAME.fullmatch(speaker):
         return replace(message, speaker=speaker)
@@ -157,7 +157,7 @@ def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Mess
     It goes back from the end, and not further than it must: sessions get long.
     """
     found = list[Message]()
-    for _, message in spoken(messages, settings):
+    for _, message in iterate_own_words(messages, settings):
         found.append(message)
         begins_turn = settings.capture_scope == "turn" and message.role == USER
         if begins_turn or len(found) == settings.capture_messages_max:
@@ -168,10 +168,10 @@ def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Mess
 def own_words(message: Message) -> str:
     """Return a message's own words, none for roles that do not speak."""
     if message.role == USER:
-        return cleaned(message.text)
+        return clean_text(message.text)
     if message.role != ASSISTANT:
         return ""
-    return without_blocks(strip_injected(shown_reply(message.text)))
+    return without_blocks(strip_injected(extract_reply(message.text)))
 
 
 def _cut_to_fit(texts: Sequence[str]) -> list[str]:

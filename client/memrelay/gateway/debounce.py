@@ -68,14 +68,14 @@ class Debounce:
         self._now = now
         self._turns: OrderedDict[tuple[str, str], deque[_Turn]] = OrderedDict()
 
-    def asked(self, event: object, context: Context) -> None:
+    def note_prompt(self, event: object, context: Context) -> None:
         """Note that a model is asked: the turn before is over by that, and captured."""
         found, context = _read(event, context)
         turn = self._turn(context)
         if turn is None or turn.ended or not _same_run(turn, context):
             self._begin(found, context, self._now())
 
-    def answered(
+    def note_answer(
         self, event: object, context: Context, *, silence_s: float, capture: Capture
     ) -> None:
         """Note an answer; after `silence_s` without another one, the turn is captured."""
@@ -93,7 +93,7 @@ class Debounce:
             turn.timer.cancel()
         turn.timer = asyncio.get_running_loop().call_later(silence_s, turn.flush)
 
-    def ended(self, context: Context) -> bool:
+    def note_end(self, context: Context) -> bool:
         """Note that a turn has ended; return whether it was captured already.
 
         If it was not, the caller is to capture all of it; that holds for an earlier turn whose

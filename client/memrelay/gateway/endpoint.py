@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import expanded, profile_path
+from memrelay.config import expand_home, profile_path
 from memrelay.errors import ConfigError, TransportError
 from memrelay.private import make_private_folder, read_private, write_private
 
@@ -114,16 +114,16 @@ def default_socket(profile: str | Path | None, environ: Mapping[str, str]) -> Pa
     """
     runtime = environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "memrelay" if runtime else endpoint_path(profile, environ).parent
-    return checked_socket(folder / "gateway.sock")
+    return prepare_socket(folder / "gateway.sock")
 
 
-def checked_socket(path: Path) -> Path:
+def prepare_socket(path: Path) -> Path:
     """Return the path of a socket, in a folder made for this user alone.
 
     Raises:
         ConfigError: others may enter the folder, or the path is too long for a socket.
     """
-    path = expanded(path).absolute()
+    path = expand_home(path).absolute()
     if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
         raise ConfigError(f"{path} is too long for a socket: name another --socket, or use --port.")
     try:

@@ -67,7 +67,7 @@ class Opened:
     speaker: str = ""
 
 
-def opened(text: str, *, follows: bool = False, group: bool = False) -> Opened:
+def strip_envelope(text: str, *, follows: bool = False, group: bool = False) -> Opened:
     """Return a message without its stamp and the name before its words.
 
     It `follows` something else that the gateway wrote; it is known to be of a `group`.
@@ -101,7 +101,7 @@ def without_history(text: str) -> Opened:
         return Opened(text[: current.start()] + text[current.end() :] if current else text)
     before = text[: history.start()]
     if current is not None:
-        said = opened(text[current.end() :], follows=True, group=True)
+        said = strip_envelope(text[current.end() :], follows=True, group=True)
         return Opened(before + said.text, said.speaker)
     paragraphs = text[history.end() :].split("\n\n")[1:]
     while len(paragraphs) > 1 and _STAMP.match(paragraphs[0]):
@@ -109,7 +109,7 @@ def without_history(text: str) -> Opened:
     return Opened(before + "\n\n".join(paragraphs))
 
 
-def queued(text: str) -> list[Opened]:
+def split_queue(text: str) -> list[Opened]:
     """Return the messages that were handed over together, or the one that a text is."""
     heads = list(_QUEUED.finditer(text)) if _QUEUE.search(text) else []
     if not heads:

@@ -68,7 +68,7 @@ class Erasures:
 
         Return what takes that back, for when it was not erased.
         """
-        cuts, cut = self._named(context).cuts, _Cut(at, context.run_id)
+        cuts, cut = self._name_session(context).cuts, _Cut(at, context.run_id)
         cuts.append(cut)
 
         def take_back() -> None:
@@ -77,22 +77,22 @@ class Erasures:
 
         return take_back
 
-    def erased(self, context: Context) -> bool:
+    def has_erased(self, context: Context) -> bool:
         """Return whether a memory was erased in a session, or in another one under its key."""
-        return bool(self._found(_places(context)).cuts)
+        return bool(self._find_session(_places(context)).cuts)
 
     def covers(self, agent: str, names: Sequence[str], said_at: datetime) -> bool:
         """Return whether a session of these names erased a memory after something was said."""
-        cuts = self._found([(agent, name) for name in names]).cuts
+        cuts = self._find_session([(agent, name) for name in names]).cuts
         return any(cut.here and said_at < cut.at for cut in tuple(cuts))
 
     def go_on(self, before: Context, now: Context) -> None:
         """Note that a session goes on under another name, such as after a compression."""
-        self._name(self._named(before), _places(now))
+        self._name(self._name_session(before), _places(now))
 
     def fork(self, before: Context, now: Context) -> None:
         """Note that a session begins with what was said in another one until now."""
-        self._name(self._found(_places(before)).fork(), _places(now))
+        self._name(self._find_session(_places(before)).fork(), _places(now))
 
     def since(
         self, messages: Sequence[Message], context: Context, at: datetime, *, began: bool = False
@@ -102,21 +102,21 @@ class Erasures:
         `at` is when that turn ended, or when it `began`.
         """
         places, run = _places(context), context.run_id
-        session = self._found(places)
+        session = self._find_session(places)
         own = [cut for cut in tuple(session.cuts) if cut.run == run is not None]
         cuts = own or [cut for cut in tuple(session.cuts) if cut.here or cut.at <= at]
         if not cuts:
             return messages
         if not session.places:  # a fork; the key may be told alone, and stays with the other
             self._name(session, places[:1])
-        self._seen(session)
+        self._note_use(session)
         cut = cuts[-1]
         other_run = not cut.here or (run is not None and cut.run is not None)
         # Without runs, each question to the model seems to begin a turn.
         later = began and run is not None and at >= cut.at
         earlier = not began and at < cut.at
         start = _turn_start(messages)
-        known = _known(messages[start:])
+        known = _fingerprint(messages[start:])
         if own or not (other_run or cut.ended or later or earlier):
             # More of the same turn may come: what was said after some silence, for instance.
             cut.run, cut.ended = cut.run or run, True
@@ -126,22 +126,22 @@ class Erasures:
             return ()
         begin = _after(messages[:start], cut.said)
         if begin is None:
-            cut.said.extend(_known(messages[_turn_start(messages[:start]) : start]))
+            cut.said.extend(_fingerprint(messages[_turn_start(messages[:start]) : start]))
             begin = start
         return messages[begin:]
 
-    def _found(self, places: Sequence[_Place]) -> _Session:
+    def _find_session(self, places: Sequence[_Place]) -> _Session:
         """Return a session; one of which only the key is known may be another one, or a fork."""
         for number, place in enumerate(places):
             if (session := self._sessions.get(place)) is not None:
                 return session.fork() if number > 0 and len(session.places) > 1 else session
         return _Session()
 
-    def _named(self, context: Context) -> _Session:
+    def _name_session(self, context: Context) -> _Session:
         """Return a session that is known by all its names from now on."""
         places = _places(context)
         # Another thread may have named it meanwhile.
-        session = self._sessions.setdefault(places[0], self._found(places))
+        session = self._sessions.setdefault(places[0], self._find_session(places))
         self._name(session, places)
         return session
 
@@ -149,12 +149,12 @@ class Erasures:
         for place in reversed(places):  # its id is the last one to be forgotten
             session.places[place] = None
             self._sessions[place] = session
-        self._seen(session)
+        self._note_use(session)
         while len(self._sessions) > self._names_max:
             place, gone = self._sessions.popitem(last=False)
             gone.places.pop(place, None)
 
-    def _seen(self, session: _Session) -> None:
+    def _note_use(self, session: _Session) -> None:
         for place in tuple(session.places):
             if self._sessions.get(place) is session:
                 with suppress(KeyError):  # another thread's session has just taken its place
@@ -174,20 +174,20 @@ def _after(messages: Sequence[Message], said: deque[int]) -> int | None:
     """Return where the turns after the last known message begin, None if none is known."""
     start = len(messages)
     for number in range(len(messages) - 1, -1, -1):
-        if _hashed(messages[number]) in said:
+        if _hash(messages[number]) in said:
             return start
         if messages[number].role == USER:
             start = number
     return None
 
 
-def _known(turn: Sequence[Message]) -> list[int]:
+def _fingerprint(turn: Sequence[Message]) -> list[int]:
     """Return by what a turn is known again: what was asked, since many answers are alike."""
     spoken = [message for message in turn if own_words(message)]
     asked = [message for message in spoken if message.role == USER]
-    return [_hashed(message) for message in asked or spoken]
+    return [_hash(message) for message in asked or spoken]
 
 
-def _hashed(message: Message) -> int:
+def _hash(message: Message) -> int:
     # As it was said, whatever was put around it.
     return hash((message.role, own_words(message)))

@@ -170,11 +170,11 @@ def looks_injected(text: str) -> bool:
     Spelling tricks do not hide it: letters of other widths, characters of no width, entities,
     emphasis and white space in between. Letters of other scripts that look alike do.
     """
-    plain = folded(text)
+    plain = fold_text(text)
     return any(pattern.search(plain) for pattern in _PATTERNS)
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Return a text in lower case with single blanks and line breaks and nothing invisible.
 
     So what is shown of a text on one line commands nobody, either.

@@ -20,11 +20,11 @@ from typing import Literal
 
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.lines import one_line
-from memrelay.gateway.quoting import escape, named, quoted
+from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
 from memrelay.models import Memory
 from memrelay.outcomes import marks_of
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import mask_key
 
 Outcome = Literal["found", "none", "words_only", "failed"]
 
@@ -95,7 +95,7 @@ def writer_of(memory: Memory, reader: Reader) -> str | None:
     """Return who wrote a memory: a label, else a key's digits; None if that is who reads."""
     if reader.key is None or memory.writer in {None, reader.key}:
         return None
-    return memory.writer_label or masked(memory.writer)
+    return memory.writer_label or mask_key(memory.writer)
 
 
 def presentable(
@@ -123,7 +123,7 @@ def _cut_to(memory: Memory, chars_max: int | None) -> Memory:
     return replace(memory, text=head and f"{head} …")
 
 
-def framed(
+def frame_memories(
     memories: Sequence[Memory],
     settings: GatewaySettings,
     reader: Reader | None = None,
@@ -146,7 +146,7 @@ def framed(
     return _block(settings.memory_tag, [NOTICE, *(entry.line for entry in fitting)])
 
 
-def fitting_texts(
+def select_texts(
     memories: Sequence[Memory], settings: GatewaySettings, reader: Reader | None = None
 ) -> list[str]:
     """Return the texts that the block of these memories shows, best first, not yet escaped.
@@ -189,9 +189,9 @@ def cold_start(
     return _block(COLD_START_TAG, [*head, hint])
 
 
-def quoted_lines(said: Iterable[tuple[str, str]]) -> str:
+def quote_lines(said: Iterable[tuple[str, str]]) -> str:
     """Return what was said by whom as data for a model, a quoted line each."""
-    return "\n".join([UNTRUSTED, *(f"{named(who)}: {quoted(text)}" for who, text in said)])
+    return "\n".join([UNTRUSTED, *(f"{quote_name(who)}: {quote(text)}" for who, text in said)])
 
 
 def namespace_instruction(namespace: str, *, outcome: Outcome) -> str:
@@ -217,7 +217,7 @@ def namespace_instruction(namespace: str, *, outcome: Outcome) -> str:
     return text
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return about how many tokens a text is: 1.3 a word or 4 bytes each, whichever is more.
 
     Words are what English is made of; the bytes keep other scripts and code from being
@@ -262,7 +262,7 @@ class _Entry:
 
     @property
     def line(self) -> str:
-        return self._head + quoted(self.text)
+        return self._head + quote(self.text)
 
     def cut(self, room: "_Room") -> "_Entry":
         """Return it cut at a word, so that it has room, but never empty."""
@@ -303,18 +303,18 @@ def _entry(
     moment = memory.event_time or memory.created_at
     marks = [moment.date().isoformat()] if moment else []
     if reader.namespace is not None and memory.namespace != reader.namespace:
-        marks.append(f"in {named(memory.namespace)}")
+        marks.append(f"in {quote_name(memory.namespace)}")
     if writer := writer_of(memory, reader):
-        marks.append(f"from {named(writer)}")
+        marks.append(f"from {quote_name(writer)}")
     if is_unsure(memory):
         marks.append("unsure")
     if settings.memory_details:
-        marks.append(f"id {named(memory.id)}")
+        marks.append(f"id {quote_name(memory.id)}")
         if memory.distance is not None:
             marks.append(f"{relevance_percent(memory.distance)} % relevant")
         marks += marks_of(memory)
     if source and memory.source:
-        marks.append(f"source {named(memory.source)}")
+        marks.append(f"source {quote_name(memory.source)}")
     head = f"[{', '.join(marks)}] " if marks else ""
     return _Entry(begin + head, one_line(memory.text or ""))
 

@@ -21,10 +21,10 @@ from typing import Any, Self
 from memrelay.gateway.capture import CapturedTurn, Captures
 from memrelay.gateway.conversation import (
     capturable,
+    clean_line,
     clean_query,
-    cleaned_line,
-    numbered,
-    spoken,
+    iterate_own_words,
+    number_messages,
 )
 from memrelay.gateway.debounce import Debounce, session_of
 from memrelay.gateway.erasures import Erasures
@@ -32,7 +32,7 @@ from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, e
 from memrelay.gateway.framing import (
     Outcome,
     cold_start,
-    framed,
+    frame_memories,
     memory_chars_max,
     namespace_instruction,
 )
@@ -156,13 +156,13 @@ class Gateway:
             if seat is None or refusal not in {None, TRIVIAL}:
                 return Injection()
             session = (seat.agent, session_of(context))
-            opening = self._settings.cold_start and not self._sessions.began(session)
+            opening = self._settings.cold_start and not self._sessions.has_begun(session)
             if refusal == TRIVIAL and not opening:
                 return Injection()
             return await self._recall(
                 seat,
                 None if refusal else query,
-                goal=encodable(cleaned_line(context.goal or ""))[:GOAL_CHARS_MAX] or None,
+                goal=encodable(clean_line(context.goal or ""))[:GOAL_CHARS_MAX] or None,
                 opens=session if opening else None,
             )
         except Exception as error:
@@ -174,37 +174,39 @@ class Gateway:
     ) -> Injection:
         settings = self._settings
         place = (seat.key, seat.agent, RECALL)
-        if self._outages.paused(*place, settings.outage_pause_s):
-            return _told(seat, "failed")
+        if self._outages.is_paused(*place, settings.outage_pause_s):
+            return _make_injection(seat, "failed")
         began_s = self._outages.now_s()
         try:
             async with asyncio.timeout(settings.recall_deadline_s):
-                if await seat.taken():
+                if await seat.is_taken():
                     return Injection()
                 first, found = await asyncio.gather(
-                    self._first(seat, opens is not None), self._found(seat, query, goal)
+                    self._first(seat, opens is not None), self._find_memories(seat, query, goal)
                 )
         except Exception as error:
-            self._outages.failed(*place, error, began_s=began_s)
-            return _told(seat, "failed")
-        self._outages.succeeded(*place)
+            self._outages.note_failure(*place, error, began_s=began_s)
+            return _make_injection(seat, "failed")
+        self._outages.note_success(*place)
         if opens is not None:
             self._sessions.begin(opens)
         self._captures.wake(seat.client)
-        block = framed(found.memories, settings, seat.reader)
+        block = frame_memories(found.memories, settings, seat.reader)
         beginning = first and cold_start(*first, settings, seat.reader, beside=block)
         parts = [part for part in (beginning, block) if part]
         outcome: Outcome = "found" if block else "none"
         # Not of turns without memories alone: without an embedder all are searched by words only,
         # and a prompt that differs from turn to turn is in no provider's cache.
-        return _told(seat, "words_only" if found.degraded else outcome, "\n\n".join(parts))
+        return _make_injection(
+            seat, "words_only" if found.degraded else outcome, "\n\n".join(parts)
+        )
 
-    async def _found(self, seat: Seat, query: str | None, goal: str | None) -> Found:
+    async def _find_memories(self, seat: Seat, query: str | None, goal: str | None) -> Found:
         """Return the memories that fit a query, best first, over all of the agent's places."""
         if query is None:
             return Found()
         settings = self._settings
-        shared = await seat.shared() if settings.recall_shared else ()
+        shared = await seat.list_shared() if settings.recall_shared else ()
         return await seat.recall(
             query,
             namespaces=(seat.namespace, *shared),
@@ -240,10 +242,10 @@ class Gateway:
         """Capture a turn that has ended; it is durable when this returns, and delivered later."""
         turn, context = Turn.from_json(event), Context.from_json(ctx)
         counts = self._counts(turn, context)
-        if self._debounce.ended(context) and counts:
+        if self._debounce.note_end(context) and counts:
             await self._settle()  # what was answered since the silence is being kept
         else:
-            await self._capture(turn, context, self._ended_at(turn), counts=counts)
+            await self._capture(turn, context, self._estimate_end(turn), counts=counts)
 
     def remembers(self, context: Context) -> bool:
         """Return whether turns of such a call are captured, as far as is known without asking."""
@@ -292,7 +294,7 @@ class Gateway:
             if not self._captures.takes(seat):
                 return
             if new is not None:
-                said = [message for message, _ in spoken(messages, self._settings)]
+                said = [message for message, _ in iterate_own_words(messages, self._settings)]
                 messages = [message for message in reversed(said) if message in new]
             size = len(messages) if new is None else self._settings.capture_messages_max
             for start in range(0, len(messages), size):
@@ -324,7 +326,7 @@ class Gateway:
         if messages:
             captured = CapturedTurn.of(
                 seat,
-                text=numbered(messages),
+                text=number_messages(messages),
                 session=session_of(context),
                 source=self._source,
                 occurred_at=occurred_at,
@@ -335,12 +337,12 @@ class Gateway:
     async def llm_input(self, event: object, ctx: object) -> None:
         """Note what a model is asked; with a debounce, the turn before it is captured first."""
         if self._settings.debounce_s:
-            self._debounce.asked(event, Context.from_json(ctx))
+            self._debounce.note_prompt(event, Context.from_json(ctx))
 
     async def llm_output(self, event: object, ctx: object) -> None:
         """Note what a model answers; with a debounce, the turn is captured after some silence."""
         if self._settings.debounce_s:
-            self._debounce.answered(
+            self._debounce.note_answer(
                 event,
                 Context.from_json(ctx),
                 silence_s=self._settings.debounce_s,
@@ -363,7 +365,7 @@ class Gateway:
             return await self._tools.call(name, arguments, seat, context)
         except Exception as error:
             log.warning("a tool failed (%s)", type(error).__name__)
-            return ToolAnswer.failed("The memory tool failed; go on without it.")
+            return ToolAnswer.fail("The memory tool failed; go on without it.")
 
     async def flush(self, timeout_s: float) -> bool:
         """Deliver what waits, for so long at most; return whether nothing is left."""
@@ -408,7 +410,7 @@ class Gateway:
         self._tasks.add(task)  # the loop itself keeps no strong reference
         task.add_done_callback(self._tasks.discard)
 
-    def _ended_at(self, turn: Turn) -> datetime:
+    def _estimate_end(self, turn: Turn) -> datetime:
         """Return when a turn ended, if that can be: it may be handed over late."""
         now = self._now()
         now_ms = round(1000 * now.timestamp())
@@ -425,7 +427,7 @@ def _here(unix_s: float) -> datetime:
     return datetime.fromtimestamp(unix_s, UTC).astimezone()
 
 
-def _told(seat: Seat, outcome: Outcome, context: str = "") -> Injection:
+def _make_injection(seat: Seat, outcome: Outcome, context: str = "") -> Injection:
     return Injection(
         prepend_context=context or None,
         append_system_context=namespace_instruction(seat.namespace, outcome=outcome),

@@ -42,7 +42,7 @@ class Outages:
         self.now_s = monotonic
         self._failures: dict[tuple[str, str, str], Failure] = {}
 
-    def failed(
+    def note_failure(
         self, key: str, agent: str, operation: str, error: Exception, *, began_s: float
     ) -> None:
         """Note a failure of what began then; warn if nothing failed for that reason yet."""
@@ -64,13 +64,13 @@ class Outages:
             kind = f"{type(error).__name__}{_code(error)}"
             log.warning("%s (%s, key %s): %s", reason, kind, key, _CONSEQUENCES[operation])
 
-    def succeeded(self, key: str, agent: str, operation: str) -> None:
+    def note_success(self, key: str, agent: str, operation: str) -> None:
         """Note a success: nobody's same operation with this key finds the relayer away now."""
         ended = [self._failures.pop(place, None) for place in _places(key, agent, operation)]
         if any(ended) and not any(place[0] == key for place in self._failures):
             log.info("memory works again (key %s)", key)
 
-    def paused(self, key: str, agent: str, operation: str, pause_s: float) -> bool:
+    def is_paused(self, key: str, agent: str, operation: str, pause_s: float) -> bool:
         """Return whether an operation failed so recently that it is not worth a wait."""
         since = self.now_s() - pause_s
         failures = [self._failures.get(place) for place in _places(key, agent, operation)]

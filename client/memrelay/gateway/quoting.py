@@ -40,7 +40,7 @@ def escape(text: str) -> str:
     return text.translate(references)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as one unit: on one line, escaped, between backticks."""
     line = one_line(text)
     body = _LABEL_END.sub("&#58;", escape(line))
@@ -49,12 +49,12 @@ def quoted(text: str) -> str:
     return f"`{body}`"
 
 
-def named(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as it is if it is one plain word, else quoted; at most its first 64 signs."""
     line = one_line(name)
     if len(line) > _NAME_CHARS_MAX:
         line = f"{line[: _NAME_CHARS_MAX - 1].rstrip()}…"
-    return line if _PLAIN_NAME.fullmatch(line) else quoted(line)
+    return line if _PLAIN_NAME.fullmatch(line) else quote(line)
 
 
 def _is_like(char: str) -> bool:

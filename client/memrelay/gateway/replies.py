@@ -33,7 +33,7 @@ _AROUND = " \n\t*`\"'.:!_"  # what models write around such a word
 _MEDIA: Final = re.compile(r"^[^\S\n]*MEDIA:[^\n]*(?:\n|\Z)", re.MULTILINE)
 
 
-def shown_reply(text: str) -> str:
+def extract_reply(text: str) -> str:
     """Return what the reader of an assistant's reply sees: nothing if it only reasons."""
     return _without_silence(_MEDIA.sub("", _without_reasoning(_last_channel(text))).strip())
 

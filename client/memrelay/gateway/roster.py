@@ -76,7 +76,7 @@ class Seat:
         """True if the agent uses the main profile's key for a namespace of its own."""
         return self.namespace != _namespace(self.client)
 
-    async def taken(self) -> bool:
+    async def is_taken(self) -> bool:
         """Return whether the namespace is not this agent's to borrow: others hold it by name.
 
         It is shared then, or that of an agent whose profile is elsewhere; this agent has no memory.
@@ -90,9 +90,9 @@ class Seat:
         self._tell(f"taken {self.agent}", text, self.agent, self.key)
         return True
 
-    async def shared(self) -> tuple[str, ...]:
+    async def list_shared(self) -> tuple[str, ...]:
         """Return the other namespaces that were granted to this agent's key by name."""
-        others = await self._granted()
+        others = await self._list_granted()
         if len(others) > SHARED_NAMESPACES_MAX:
             text = "only %d of %d shared namespaces are searched (key %s)"
             self._tell("many", text, SHARED_NAMESPACES_MAX, len(others), self.key)
@@ -117,7 +117,7 @@ class Seat:
             MemrelayError: the first of the namespaces failed; without another one, it goes on.
         """
 
-        async def recalled(*names: str) -> Found:
+        async def recall(*names: str) -> Found:
             answer = await self.client.recall(
                 query,
                 namespaces=names,
@@ -129,24 +129,24 @@ class Seat:
             return Found(memories=answer.results, degraded=answer.degraded)
 
         try:
-            found = await recalled(*namespaces)
+            found = await recall(*namespaces)
         except (NotAllowed, NotGranted, Invalid):
             if len(namespaces) == 1:
                 raise
             # One that is refused must not cost the others.
-            found = await self._apart(recalled, namespaces)
+            found = await self._apart(recall, namespaces)
             if tokens_max is not None:
-                found = replace(found, memories=_fitting(found.memories, tokens_max))
+                found = replace(found, memories=_select_fitting(found.memories, tokens_max))
         shown = presentable(found.memories, limit=limit, chars_max=chars_max)
         return replace(found, memories=shown)
 
     async def _apart(
         self,
-        recalled: Callable[[str], Awaitable[Found]],
+        recall: Callable[[str], Awaitable[Found]],
         namespaces: Sequence[str],
     ) -> Found:
         """Return what is recalled from one namespace at a time, best first."""
-        answers = await asyncio.gather(*map(recalled, namespaces), return_exceptions=True)
+        answers = await asyncio.gather(*map(recall, namespaces), return_exceptions=True)
         found, degraded = list[Memory](), False
         for number, answer in enumerate(answers):
             if not isinstance(answer, BaseException):
@@ -162,9 +162,9 @@ class Seat:
 
     async def may_use(self, namespace: str) -> bool:
         """Return whether this agent's tools may reach into a namespace."""
-        return namespace == self.namespace or namespace in await self._granted()
+        return namespace == self.namespace or namespace in await self._list_granted()
 
-    async def _granted(self) -> tuple[str, ...]:
+    async def _list_granted(self) -> tuple[str, ...]:
         # A key of the whole account holds every other agent's namespace as well: by name, none.
         granted = () if self.borrows else await self.client.granted() or ()
         return tuple(name for name in granted if name != self.namespace)
@@ -301,10 +301,10 @@ class Roster:
         if known is None or not known.holds(version, self._now_s()):
             self._retire(path.stem)
             client = _own_client(path, tell=known is None or known.version != version)
-            known = self._own[path.stem] = self._known(version, client, failed=client is None)
+            known = self._own[path.stem] = self._make_known(version, client, failed=client is None)
         return True, known.client
 
-    def _known(self, version: Version, client: MemoryClient | None, *, failed: bool) -> Known:
+    def _make_known(self, version: Version, client: MemoryClient | None, *, failed: bool) -> Known:
         return Known(version=version, client=client, at_s=self._now_s(), failed=failed)
 
     def _retire(self, name: str) -> None:
@@ -313,7 +313,7 @@ class Roster:
             self._replaced.append(known.client)  # a capture may still be under way with it
 
 
-def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
+def _select_fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
     """Return the memories that fit into a budget, in order, as the relayer fits them in."""
     fitting, left = [], tokens_max
     for memory in memories:

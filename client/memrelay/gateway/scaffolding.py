@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from memrelay.gateway.blocks import without_blocks, without_marked
-from memrelay.gateway.envelopes import Opened, opened, queued, without_history
+from memrelay.gateway.envelopes import Opened, split_queue, strip_envelope, without_history
 
 # What OpenClaw 2026.9 wraps runtime context in, and what comes from outside.
 _ANGLE_BLOCK: Final = re.compile(
@@ -153,7 +153,7 @@ class Written:
     by_gateway: bool = False
 
 
-def written(text: str) -> Written:
+def strip_scaffolding(text: str) -> Written:
     """Return a user's message without what a gateway put into it, line breaks kept."""
     given = text.replace("\r\n", "\n").strip()
     bare, speaker = without_marked(without_blocks(given), _ANGLE_BLOCK), ""
@@ -163,7 +163,7 @@ def written(text: str) -> Written:
     said = _without_system_lines(bare)
     only_events = bool(bare.strip()) and not said.strip()
     history = without_history(said.strip())
-    parts = [_part(part, follows=said.strip() != given) for part in queued(history.text)]
+    parts = [_part(part, follows=said.strip() != given) for part in split_queue(history.text)]
     spoken = [part for part in parts if part.text]
     if not spoken:
         return Written("", by_gateway=only_events or any(part.by_gateway for part in parts))
@@ -176,7 +176,7 @@ def written(text: str) -> Written:
 
 def _part(part: Opened, *, follows: bool) -> Written:
     """Return one message, of those that may have been handed over together."""
-    message = opened(part.text.strip(), follows=follows)
+    message = strip_envelope(part.text.strip(), follows=follows)
     text = _after_prompt(message.text)
     if text is None:
         return Written("", by_gateway=True)
@@ -185,7 +185,7 @@ def _part(part: Opened, *, follows: bool) -> Written:
     bare = _without_memories(_LINE.sub("", _PARAGRAPH.sub("", bare))).strip()
     by_run = by_run or _BOOTSTRAP in text
     if bare != message.text.strip():
-        message = opened(bare, follows=True)
+        message = strip_envelope(bare, follows=True)
         said = _after_prompt(message.text)
         by_run, bare = by_run or said is None, (said or "").strip()
     return Written(bare, message.speaker or part.speaker, by_gateway=by_run and not bare)

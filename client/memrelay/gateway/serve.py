@@ -98,7 +98,7 @@ class Server:
     async def _listen(
         self, socket: Path | None, port: int | None
     ) -> tuple[asyncio.Server, Endpoint]:
-        connected, limit = self._connected, LINE_BYTES_MAX
+        connected, limit = self._handle_connection, LINE_BYTES_MAX
         try:
             if socket is None:
                 listening = await asyncio.start_server(connected, LOOPBACK, port, limit=limit)
@@ -160,7 +160,9 @@ class Server:
             "settings": asdict(GatewaySettings.of(self.base)),
         }
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = reader
@@ -189,7 +191,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer calls until the caller goes away."""
-        if not await self._greeted():
+        if not await self._greet():
             return
         async with asyncio.TaskGroup() as calls:
             while (line := await self._line(IDLE_S)) is not None:
@@ -207,13 +209,13 @@ class Connection:
             pass
         return None
 
-    async def _greeted(self) -> bool:
+    async def _greet(self) -> bool:
         line = await self._line(HELLO_S)
         if line is None:
             return False  # somebody only looked whether a gateway is running
         number = None
         try:
-            number, method, params = _parsed(line)
+            number, method, params = _parse(line)
             token = str(params.get("token")).encode("utf-8", "replace")
             known = hmac.compare_digest(token, self._server.token.encode())
             if method != "hello" or not known:
@@ -242,7 +244,7 @@ class Connection:
     async def _answer(self, line: bytes) -> None:
         number = None
         try:
-            number, method, params = _parsed(line)
+            number, method, params = _parse(line)
             await self._send(number, result=await self._call(method, params))
         except Refused as refused:
             await self._send(number, error=_error(refused))
@@ -286,7 +288,7 @@ class Connection:
         self, name: str, arguments: Mapping[str, object], context: Context
     ) -> ToolAnswer:
         if self._tool_calls == TOOL_CALLS_MAX:
-            return ToolAnswer.failed("Too many calls of memory tools at once; try again later.")
+            return ToolAnswer.fail("Too many calls of memory tools at once; try again later.")
         self._tool_calls += 1
         try:
             return await self._gateway.call_tool(name, arguments, context)
@@ -304,7 +306,7 @@ class Connection:
             self._writer.transport.abort()
 
 
-def _parsed(line: bytes) -> tuple[Any, str, Mapping[str, Any]]:
+def _parse(line: bytes) -> tuple[Any, str, Mapping[str, Any]]:
     try:
         call = json.loads(line)
     except (ValueError, RecursionError):

@@ -15,7 +15,7 @@ class Sessions:
         self._began: OrderedDict[Session, None] = OrderedDict()
         self._sessions_max = sessions_max
 
-    def began(self, session: Session) -> bool:
+    def has_begun(self, session: Session) -> bool:
         """Return whether a session began already; it counts as seen by that."""
         if session not in self._began:
             return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import expanded, profile_path
+from memrelay.config import expand_home, profile_path
 from memrelay.errors import ConfigError
 
 MEMWAL_TAG = "memwal-memories"
@@ -103,7 +103,7 @@ class GatewaySettings:
         for name, value in given.items():
             if name not in types:
                 raise ConfigError(f"There is no setting {name}.")
-            given[name] = _typed(name, value, types[name])
+            given[name] = _convert(name, value, types[name])
         return replace(PROFILES[profile], **given)
 
 
@@ -133,7 +133,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
-def _typed(name: str, value: object, wanted: type) -> Any:
+def _convert(name: str, value: object, wanted: type) -> Any:
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -174,7 +174,7 @@ def settings_table(
     Raises:
         ConfigError: it is missing or malformed, or a setting is wrong; the message names it.
     """
-    path = expanded(file) if file else settings_path(profile, environ)
+    path = expand_home(file) if file else settings_path(profile, environ)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         GatewaySettings.of(table)

@@ -54,7 +54,7 @@ class SkippedRuns:
 
     def begin(self, prompt: str, context: Context) -> None:
         """Note that a run begins that does not count: its end may never be told."""
-        asked = self._hashed([Message(USER, prompt)])
+        asked = self._hash_messages([Message(USER, prompt)])
         under_way = (run for run in self._runs(context) if not run.ended)
         if asked and not any(run.asked == asked for run in under_way):
             self._add(_Run(context.run_id, asked), context)
@@ -71,9 +71,9 @@ class SkippedRuns:
         turn = messages[start : next(users, len(messages))]
         run.ended = True
         if turn and (failed or turn[0].origin != "external_user"):
-            run.asked = _added(run.asked, self._hashed([m for m in turn if m.role == USER]))
-            answers = self._hashed([m for m in turn if m.role != USER][-_ANSWERS_MAX:])
-            run.answered = _added(run.answered, answers)[-_ANSWERS_MAX:]
+            run.asked = _merge(run.asked, self._hash_messages([m for m in turn if m.role == USER]))
+            answers = self._hash_messages([m for m in turn if m.role != USER][-_ANSWERS_MAX:])
+            run.answered = _merge(run.answered, answers)[-_ANSWERS_MAX:]
 
     def count(self, context: Context) -> None:
         """Note that a run counts after all, such as one that failed and was tried once more."""
@@ -92,7 +92,7 @@ class SkippedRuns:
         first = max(0, last - _LOOKED_AT_MAX)
         kept, skips = list(messages[:first]), False
         for message in messages[first:last]:
-            hashed = self._hashed([message])
+            hashed = self._hash_messages([message])
             known = asked if message.role == USER else answered
             found = any(known[word] > 0 for word in hashed)
             known.subtract(hashed if found else ())
@@ -116,7 +116,11 @@ class SkippedRuns:
         last = _turn_start(messages)
         for number in range(last, max(-1, last - _LOOKED_AT_MAX), -1):
             message = messages[number] if asked else None
-            if message is not None and message.role == USER and self._hashed([message]) == asked:
+            if (
+                message is not None
+                and message.role == USER
+                and self._hash_messages([message]) == asked
+            ):
                 return number
         return last
 
@@ -135,7 +139,7 @@ class SkippedRuns:
         while len(self._sessions) > self._names_max:
             self._sessions.popitem(last=False)
 
-    def _hashed(self, messages: Sequence[Message]) -> list[bytes]:
+    def _hash_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the hash of each message that has words, as they were said."""
         return [hashed for message in messages if (hashed := self._hash(message)) is not None]
 
@@ -154,7 +158,7 @@ class SkippedRuns:
         return blake2b(data, key=self._key, digest_size=16).digest()
 
 
-def _added(known: list[bytes], told: list[bytes]) -> list[bytes]:
+def _merge(known: list[bytes], told: list[bytes]) -> list[bytes]:
     """Return what is known of a run, and what is new of what was told of it once more."""
     return [*known, *(hashed for hashed in told if hashed not in known)]
 

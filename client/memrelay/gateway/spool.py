@@ -36,7 +36,7 @@ from nacl.exceptions import CryptoError
 
 from memrelay.errors import ConfigError, Invalid
 from memrelay.private import make_private_folder, sync_folder
-from memrelay.sealed.envelope import padded, unpadded
+from memrelay.sealed.envelope import pad, unpad
 from memrelay.sealed.keys import Identity, Secret, kdf, mac
 
 log = logging.getLogger("memrelay.gateway")
@@ -251,7 +251,7 @@ class Spool:
         self._unwritable = True
 
 
-def kept_since(name: str) -> float | None:
+def find_kept_time(name: str) -> float | None:
     """Return when a turn's file was named, in seconds of Unix time; None if it waits no more."""
     match = _NAME.fullmatch(name) if name.endswith(_WAITING) else None
     return int(match[1]) / 1_000_000 if match else None
@@ -265,7 +265,7 @@ def key_of(name: str) -> str:
 def _seal(key: SpoolKey, name: str, turn: bytes) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
     sealed = bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
-        padded(turn), _VERSION + name.encode(), nonce, key.secret
+        pad(turn), _VERSION + name.encode(), nonce, key.secret
     )
     return _VERSION + nonce + sealed
 
@@ -275,7 +275,7 @@ def _open(key: SpoolKey, name: str, data: bytes) -> bytes:
     # libsodium's binding wants whole nonces and tags before it looks at them.
     if data[:1] != _VERSION or len(sealed) < bindings.crypto_aead_xchacha20poly1305_ietf_ABYTES:
         raise Invalid("spool", "A waiting turn is no file of this version.")
-    return unpadded(
+    return unpad(
         bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
             sealed, _VERSION + name.encode(), nonce, key.secret
         )

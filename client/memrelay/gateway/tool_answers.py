@@ -13,7 +13,7 @@ from memrelay.extraction import degradation
 from memrelay.gateway.framing import Reader, is_unsure, relevance_percent, writer_of
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import AWAY, reason_of
-from memrelay.gateway.quoting import escape, quoted
+from memrelay.gateway.quoting import escape, quote
 from memrelay.models import Analysis, Memory, Remembered
 
 PREVIEW_FACTS = 3
@@ -33,12 +33,12 @@ class ToolAnswer:
     is_error: bool = False
 
     @classmethod
-    def failed(cls, message: str) -> "ToolAnswer":
+    def fail(cls, message: str) -> "ToolAnswer":
         """Return the answer of a call that could not be carried out."""
         return cls(text=message, details={"error": message}, is_error=True)
 
 
-def explained(error: Exception) -> str:
+def explain(error: Exception) -> str:
     """Return in plain words, for a model, why its call failed."""
     if isinstance(error, (NotGranted, NotAllowed)):
         return "Your key is not allowed to do that there."
@@ -71,7 +71,7 @@ def details_of(memory: Memory, reader: Reader) -> dict[str, Any]:
     return {n: escape(value) if isinstance(value, str) else value for n, value in shown.items()}
 
 
-def stored(kept: Analysis | Remembered | None) -> ToolAnswer:
+def report_stored(kept: Analysis | Remembered | None) -> ToolAnswer:
     """Return the answer for what a text to store became."""
     if kept is None:
         return ToolAnswer(text="That is stored already.", details={"fact_count": 0})
@@ -83,7 +83,7 @@ def stored(kept: Analysis | Remembered | None) -> ToolAnswer:
     first = [fact.text for fact in kept.facts[:PREVIEW_FACTS]]
     preview = [escape(one_line(text)) for text in first]
     more = kept.fact_count - len(preview)
-    lines = [f"Stored facts: {kept.fact_count}.", *(f"- {quoted(text)}" for text in first)]
+    lines = [f"Stored facts: {kept.fact_count}.", *(f"- {quote(text)}" for text in first)]
     if more > 0:
         lines.append(f"and {more} more")
     if (note := degradation(kept)) is not None:

@@ -25,16 +25,16 @@ from memrelay.errors import (
     ServerError,
 )
 from memrelay.gateway.arguments import NO_NAMESPACE, as_name, as_text, is_placeholder
-from memrelay.gateway.capture import CapturedTurn, Captures, sent
+from memrelay.gateway.capture import CapturedTurn, Captures, send_turn
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
     NOTHING_FOUND,
     WORDS_ONLY,
-    framed,
+    frame_memories,
     presentable,
-    quoted_lines,
+    quote_lines,
 )
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.roster import Seat
@@ -53,7 +53,7 @@ from memrelay.gateway.schemas import (
     Tool,
 )
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.gateway.tool_answers import ToolAnswer, details_of, explained, stored
+from memrelay.gateway.tool_answers import ToolAnswer, details_of, explain, report_stored
 from memrelay.gateway.transcripts import Transcripts
 from memrelay.models import Forgotten, Memory
 from memrelay.operations.reading import MIN_RELEVANCE
@@ -111,32 +111,32 @@ class Tools:
         """
         tool = next((tool for tool in self.offered if tool.name == name), None)
         if tool is None:
-            return ToolAnswer.failed("There is no such memory tool.")
+            return ToolAnswer.fail("There is no such memory tool.")
         if seat is None:
-            return ToolAnswer.failed(_NO_MEMORY)
+            return ToolAnswer.fail(_NO_MEMORY)
         unknown = set(arguments) - set(tool.parameters["properties"])
         if unknown:
             expected = ", ".join(tool.parameters["properties"])
-            return ToolAnswer.failed(f"{name} takes {expected}, nothing else.")
+            return ToolAnswer.fail(f"{name} takes {expected}, nothing else.")
         try:
             if tool is STORE:
                 return await self._store(seat, arguments)  # whose wish outlives the deadline
             async with asyncio.timeout(self._deadline_s):
-                if await seat.taken():
-                    return ToolAnswer.failed(_NO_MEMORY)
+                if await seat.is_taken():
+                    return ToolAnswer.fail(_NO_MEMORY)
                 if tool is FORGET:
                     return await self._forget(seat, arguments, context)
                 return await self._work[name](seat, arguments)
         except Unusable as error:
-            return ToolAnswer.failed(str(error))
+            return ToolAnswer.fail(str(error))
         except (MemrelayError, TimeoutError) as error:
-            return ToolAnswer.failed(explained(error))
+            return ToolAnswer.fail(explain(error))
 
     async def _search(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         query = _text(as_text(arguments.get("query")), "query", chars_max=QUERY_CHARS_MAX)
         limit = _number(arguments, "limit", SEARCH_RESULTS, SEARCH_RESULTS_MAX)
         if arguments.get("namespace") is None:
-            namespaces = (seat.namespace, *await seat.shared())
+            namespaces = (seat.namespace, *await seat.list_shared())
         else:
             namespaces = (await _namespace(seat, arguments),)
         found = await seat.recall(
@@ -151,7 +151,7 @@ class Tools:
             "memories": [details_of(memory, seat.reader) for memory in found.memories],
             "degraded": found.degraded,
         }
-        text = _shown(found.memories, seat) or NOTHING_FOUND
+        text = _frame_memories(found.memories, seat) or NOTHING_FOUND
         if found.degraded:
             text = f"{text}\n{WORDS_ONLY}"
         return ToolAnswer(text=text, details=details)
@@ -159,25 +159,25 @@ class Tools:
     async def _get(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         shown = presentable([await _own(seat, _id(arguments))], chars_max=SHOWN_CHARS_MAX)
         if not shown:
-            return ToolAnswer.failed("This memory is not shown: it looks like an instruction.")
+            return ToolAnswer.fail("This memory is not shown: it looks like an instruction.")
         [memory] = shown
         return ToolAnswer(
-            text=_shown([memory], seat) or "", details=details_of(memory, seat.reader)
+            text=_frame_memories([memory], seat) or "", details=details_of(memory, seat.reader)
         )
 
     async def _store(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         given = as_text(arguments.get("text"))
         text = _text(given, "text", chars_min=STORE_CHARS_MIN, chars_max=STORE_CHARS_MAX)
         if looks_injected(text):
-            return ToolAnswer.failed("This is not stored: it looks like an instruction.")
+            return ToolAnswer.fail("This is not stored: it looks like an instruction.")
         wish = None
         try:
             async with asyncio.timeout(self._deadline_s):
                 namespace = await _namespace(seat, arguments)
                 wish = self._wish(seat, namespace, text)
-                if await seat.taken():
-                    return ToolAnswer.failed(_NO_MEMORY)
-                return stored(await sent(seat.client, wish))
+                if await seat.is_taken():
+                    return ToolAnswer.fail(_NO_MEMORY)
+                return report_stored(await send_turn(seat.client, wish))
         except (MemrelayError, TimeoutError) as error:
             if wish is None or reason_of(error) != AWAY:
                 raise
@@ -200,16 +200,16 @@ class Tools:
         return replace(turn, wish=True, borrowed=seat.borrows, idempotency_key=again)
 
     async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
-        forgotten = await self._forgotten(seat, await _own(seat, _id(arguments)), context)
+        forgotten = await self._forget_memory(seat, await _own(seat, _id(arguments)), context)
         if not forgotten.erased:
-            return ToolAnswer.failed("The relayer did not erase it.")
+            return ToolAnswer.fail("The relayer did not erase it.")
         pending = " One outside copy is still being erased." if forgotten.pending else ""
         return ToolAnswer(
             text=f"Erased for good, with a receipt.{pending}",
             details={"id": forgotten.id, "erased": True, "pending": forgotten.pending},
         )
 
-    async def _forgotten(self, seat: Seat, memory: Memory, context: Context) -> Forgotten:
+    async def _forget_memory(self, seat: Seat, memory: Memory, context: Context) -> Forgotten:
         """Erase a memory, and let nothing store anew what its session said until then.
 
         That goes for the end of this turn, and for what waits, which goes on waiting meanwhile.
@@ -241,15 +241,15 @@ class Tools:
             raise Unusable("Give session_id, or the id of a memory that came from a session.")
         said = await asyncio.to_thread(self._transcripts.read, seat.agent, session, lines)
         if said is None:
-            return ToolAnswer.failed("There is no readable transcript of that session.")
+            return ToolAnswer.fail("There is no readable transcript of that session.")
         return ToolAnswer(
-            text=quoted_lines((message.role, message.text) for message in said),
+            text=quote_lines((message.role, message.text) for message in said),
             details={"session_id": session, "count": len(said)},
         )
 
 
-def _shown(memories: Sequence[Memory], seat: Seat) -> str | None:
-    return framed(memories, _SHOWN, seat.reader, shows_source=True)
+def _frame_memories(memories: Sequence[Memory], seat: Seat) -> str | None:
+    return frame_memories(memories, _SHOWN, seat.reader, shows_source=True)
 
 
 async def _namespace(seat: Seat, arguments: Arguments) -> str:
@@ -282,7 +282,7 @@ async def _stands(seat: Seat, memory: Memory, error: ServerError) -> bool:
 async def _own(seat: Seat, memory_id: str) -> Memory:
     """Return a memory of a namespace that the agent may use, as if there were no others."""
     try:
-        namespace = None if await seat.shared() else seat.namespace
+        namespace = None if await seat.list_shared() else seat.namespace
         memory = await seat.client.get(memory_id, namespace=namespace)
     except (NotAllowed, NotGranted):
         raise Unusable("There is no memory with that id.") from None

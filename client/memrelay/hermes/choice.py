@@ -40,7 +40,7 @@ class Choice:
         if self._head is not None:
             self._find_line(self._head)
 
-    def changed(self, value: str) -> str:
+    def replace_value(self, value: str) -> str:
         """Return the text with another choice."""
         lines = list(self._lines)
         entry = f"{self._indent}provider: {value}{self._comment}{self._end}"

@@ -50,7 +50,7 @@ class Conversation:
         return self._run(self._turn)
 
     @property
-    def asked(self) -> list[Message]:
+    def prompts(self) -> list[Message]:
         """The user's messages that began the turn under way, if Hermes told them."""
         with self._lock:
             begun = list(self._begun.items())[-1:]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import __version__
-from memrelay.config import agent_name, agent_path, expanded, profile_path
+from memrelay.config import agent_name, agent_path, expand_home, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.guards import MAIN_AGENT, distinct
 from memrelay.gateway.settings import GatewaySettings
@@ -87,7 +87,7 @@ class HermesSettings:
         # Otherwise that profile's memory would be the one of the profile without a name.
         return distinct(MAIN_AGENT) if identity.lower() == MAIN_AGENT else identity
 
-    def used_profile(self, identity: str | None, environ: Mapping[str, str]) -> Path:
+    def choose_profile(self, identity: str | None, environ: Mapping[str, str]) -> Path:
         """Return the path of the profile whose key signs: the agent's own, if it has one."""
         agent = self.agent_in(identity)
         own = None if agent is None else agent_path(agent, self.profile, environ)
@@ -131,7 +131,7 @@ def home_path(chosen: str | None, environ: Mapping[str, str]) -> Path:
         ConfigError: there is none.
     """
     default = Path(environ.get("HOME") or Path.home()) / ".hermes"
-    home = expanded(chosen or environ.get("HERMES_HOME") or default).absolute()
+    home = expand_home(chosen or environ.get("HERMES_HOME") or default).absolute()
     active = home / "active_profile"  # of `hermes profile use`
     if not chosen and active.is_file():
         name = active.read_text(encoding="utf-8").strip()
@@ -213,7 +213,7 @@ class Configuration:
     def install(self) -> None:
         """Choose our provider; the file before is kept beside it."""
         write_private_text(self.backup, self._text)
-        self._replace(self._choice.changed(PROVIDER))
+        self._replace(self._choice.replace_value(PROVIDER))
 
     def before(self) -> str | None:
         """Return the provider that was chosen before ours."""
@@ -225,8 +225,8 @@ class Configuration:
     def uninstall(self) -> None:
         """Choose what was chosen before: the very file, if nothing else in it has changed."""
         old = _text_of(self.backup)
-        if not old or Choice(old).changed(PROVIDER) != self._text:
-            old = self._choice.changed(self.before() or '""')
+        if not old or Choice(old).replace_value(PROVIDER) != self._text:
+            old = self._choice.replace_value(self.before() or '""')
         self._replace(old)
         self.backup.unlink(missing_ok=True)
 

@@ -31,7 +31,7 @@ def interpreter(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
-def lacking(python: Path) -> str | None:
+def find_install_command(python: Path) -> str | None:
     """Return the command that lets an interpreter import the provider; None if it can.
 
     Raises:

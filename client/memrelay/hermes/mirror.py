@@ -108,19 +108,21 @@ def _repeat(seat: Seat, action: str, content: str, old_text: str) -> None:
     ) as client:
         if seat.borrows and client.held_by_others(seat.namespace):
             return  # the namespace is other keys'; the hooks say so in the log
-        new = None if action == "remove" else _stored(client, seat, content)
+        new = None if action == "remove" else _store(client, seat, content)
         # Stored first: a failure must not lose both.
-        if (old := _meant(client, seat, old_text, but=new)) is not None:
+        if (old := _find_mirrored(client, seat, old_text, but=new)) is not None:
             client.forget(old)
 
 
-def _stored(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:
+def _store(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:
     if not content.strip() or looks_injected(content):
         return None
     return client.remember(content, namespace=seat.namespace, kind="fact", source=SOURCE).id
 
 
-def _meant(client: SyncMemoryClient, seat: Seat, old_text: str, *, but: str | None) -> str | None:
+def _find_mirrored(
+    client: SyncMemoryClient, seat: Seat, old_text: str, *, but: str | None
+) -> str | None:
     """Return the mirrored memory that a text is part of, as Hermes looks for its entries.
 
     Where several hold it, the one that says nothing else; none rather than a wrong one.

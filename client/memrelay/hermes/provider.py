@@ -228,7 +228,7 @@ class MemrelayProvider(MemoryProvider):
         context = self._context(run=self._conversation.run)
         if new:
             self._memory.gateway.capture(said, context, new=new)
-        if _erasures.erased(context) or not self._memory.gateway.remembers(context):
+        if _erasures.has_erased(context) or not self._memory.gateway.remembers(context):
             return ""
         return "What was said before this summary is in long-term memory: memory_search finds it."
 
@@ -304,7 +304,7 @@ class MemrelayProvider(MemoryProvider):
         answer = self._memory.gateway.call_tool(tool_name, args, context)
         if answer.details.get("erased"):
             # Nothing of it is captured, but it is known by that, also if it is interrupted.
-            self._capture(self._conversation.asked, context)
+            self._capture(self._conversation.prompts, context)
         member = "error" if answer.is_error else "result"
         return json.dumps({member: answer.text}, ensure_ascii=False)
 
@@ -358,7 +358,7 @@ def _profile_in(home: Path) -> tuple[Path, Settings]:
         ConfigError: there is none, or it cannot be used.
     """
     settings = HermesSettings.load(home)
-    path = settings.used_profile(identity_of(home), os.environ)
+    path = settings.choose_profile(identity_of(home), os.environ)
     if path != profile_path(settings.profile, os.environ):
         return path, Settings.load(path, environ={})  # as an agent's own key is loaded everywhere
     return path, Settings.load(settings.profile)

@@ -52,13 +52,13 @@ def _path_to(mapping: Mapping[str, Any], current: object) -> Sequence[Mapping[st
 
 
 def _newest(mapping: Mapping[str, Any]) -> str | None:
-    def written(name: str) -> float:
+    def read_time(name: str) -> float:
         node = mapping[name]
         message = node.get("message") if isinstance(node, Mapping) else None
         time = message.get("create_time") if isinstance(message, Mapping) else None
         return time if isinstance(time, int | float) else 0
 
-    return max(mapping, key=written, default=None)
+    return max(mapping, key=read_time, default=None)
 
 
 def _utterance(message: object, zone: tzinfo) -> Utterance | None:

@@ -20,7 +20,7 @@ from memrelay.importing.found import (
     DOCUMENT,
     Found,
     Omission,
-    checked,
+    check_draft,
     moment,
     source_of,
     tags_of,
@@ -105,7 +105,7 @@ def project(value: Any, place: str, file: str, zone: tzinfo) -> Iterator[Found]:
                 source=source_of(file, name),
                 event_time=moment(value.get("created_at"), zone),
             )
-            yield checked(place, draft)
+            yield check_draft(place, draft)
     documents = value.get("docs")
     if isinstance(documents, list):
         yield from (Omission(place, DOCUMENT) for _ in documents)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 
-from memrelay.gateway.conversation import numbered, own_words
+from memrelay.gateway.conversation import number_messages, own_words
 from memrelay.gateway.events import USER, Message, encodable
 
 Role = Literal["user", "assistant"]
@@ -150,5 +150,5 @@ def _part(group: Sequence[Utterance], id: str, zone: tzinfo) -> Iterator[Part]:
     time = group[-1].time
     first = group[0].time
     identity = id if first is None else first.astimezone(UTC).isoformat()
-    text = numbered([Message(said.role, said.text) for said in group])
+    text = number_messages([Message(said.role, said.text) for said in group])
     yield Part(text, len(group), time and time.astimezone(zone), identity)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from memrelay.config import expanded
+from memrelay.config import expand_home
 from memrelay.errors import ConfigError
 from memrelay.importing.advice import MEM0_EXPORT, READ
 from memrelay.importing.formats import CONVERSATIONS, JSON_SUFFIXES, UNKNOWN, format_of
@@ -63,7 +63,7 @@ def find(paths: Iterable[str]) -> tuple[list[File], int]:
     found: dict[tuple[Path, str | None], File] = {}
     left_out = 0
     for text in paths:
-        path = expanded(text)
+        path = expand_home(text)
         if path.is_dir():
             files, others = _inside(path)
             left_out += others
@@ -88,18 +88,18 @@ def find(paths: Iterable[str]) -> tuple[list[File], int]:
 
 
 def _inside(folder: Path) -> tuple[list[File], int]:
-    every = chosen = _known(folder.rglob("*"), folder)
+    every = chosen = _select_known(folder.rglob("*"), folder)
     laid_out = {path for name in _LAYOUTS for path in folder.glob(name)}
     laid_out -= set(folder.glob(_REPORTS))
     if (folder / MARKER).exists():
         chosen = [file for file in every if is_page(text_of(file.head()))]
     elif laid_out:
-        chosen = _known(laid_out, folder)
+        chosen = _select_known(laid_out, folder)
     files = [file for file in chosen if format_of(file) != UNKNOWN]
     return files, len(every) - len(files)
 
 
-def _known(paths: Iterable[Path], folder: Path) -> list[File]:
+def _select_known(paths: Iterable[Path], folder: Path) -> list[File]:
     return [
         File(path, path.relative_to(folder).as_posix())
         for path in sorted(paths)

@@ -29,7 +29,7 @@ from memrelay.importing import (
     workspace,
 )
 from memrelay.importing.conversations import Conversation
-from memrelay.importing.found import NESTED, SUMMARY, Fault, Found, Omission, checked, source_of
+from memrelay.importing.found import NESTED, SUMMARY, Fault, Found, Omission, check_draft, source_of
 from memrelay.importing.shapes import first_lines, shape_of
 from memrelay.importing.sources import File, text_of
 from memrelay.models import Draft
@@ -368,5 +368,5 @@ def _paragraphs(text: str, file: str) -> Iterator[Found]:
     for paragraph in re.split(r"\n[^\S\n]*\n", text):
         if paragraph.strip():
             line = number + len(paragraph[: -len(paragraph.lstrip())].split("\n")) - 1
-            yield checked(str(line), Draft(text=paragraph.strip(), source=source_of(file)))
+            yield check_draft(str(line), Draft(text=paragraph.strip(), source=source_of(file)))
         number += paragraph.count("\n") + 2

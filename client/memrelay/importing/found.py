@@ -103,7 +103,7 @@ class Fault:
 Found = Entry | Omission | Page | Fault
 
 
-def checked(place: str, draft: Draft) -> Found:
+def check_draft(place: str, draft: Draft) -> Found:
     """Return a draft as an entry, or as a fault if a relayer would refuse it."""
     fault = _fault(draft)
     if fault is not None:
@@ -223,7 +223,7 @@ def draft_of(value: object) -> Draft:
     return Draft(**known)
 
 
-def unknown_in(value: Mapping[str, Any]) -> tuple[str, ...]:
+def find_unknown(value: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the members of an object that no memory has: misspelt ones, or another program's.
 
     Those that no program would name so are told by `OTHERS` alone: they may be somebody's words.
@@ -232,7 +232,7 @@ def unknown_in(value: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name if _NAME.fullmatch(name) else OTHERS for name in names))
 
 
-def meant_by(name: str) -> str | None:
+def guess_field(name: str) -> str | None:
     """Return the field of a memory that a misspelt one stands for, if it looks like one."""
     return next(iter(get_close_matches(name.lower(), sorted(_FIELDS), n=1, cutoff=0.75)), None)
 

@@ -10,7 +10,7 @@ It does not own reading lines (`records.py`).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memrelay.importing.found import Fault, Found, checked, source_of, tags_of
+from memrelay.importing.found import Fault, Found, check_draft, source_of, tags_of
 from memrelay.models import Draft
 
 
@@ -28,7 +28,7 @@ def memories(value: Any, place: str, file: str) -> Iterator[Found]:
         relation = value["relationType"].replace("_", " ")
         text = f"{value['from']} {relation} {value['to']}"
         tags = tags_of([value["from"], value["to"]])
-        yield checked(place, Draft(text=text, tags=tags, source=source_of(file, value["from"])))
+        yield check_draft(place, Draft(text=text, tags=tags, source=source_of(file, value["from"])))
     else:
         yield Fault(place, "neither an entity nor a relation")
 
@@ -42,4 +42,4 @@ def _entity(value: Mapping[str, Any], name: str, place: str, file: str) -> Itera
     for text in texts:
         told = text if name.casefold() in text.casefold() else f"{name}: {text}"
         tags = tags_of([name, *([kind] if isinstance(kind, str) else [])])
-        yield checked(place, Draft(text=told, tags=tags, source=source_of(file, name)))
+        yield check_draft(place, Draft(text=told, tags=tags, source=source_of(file, name)))

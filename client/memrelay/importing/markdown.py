@@ -28,7 +28,7 @@ from memrelay.importing.found import (
     TEMPLATE,
     Found,
     Omission,
-    checked,
+    check_draft,
     metadata_of,
     moment,
     resolve_moment,
@@ -69,7 +69,7 @@ def hermes_entries(text: str, file: str) -> Iterator[Found]:
         if entry.strip():
             before = entry[: -len(entry.lstrip())]
             place = str(line + before.count("\n"))
-            yield checked(place, Draft(text=entry.strip(), source=source_of(file)))
+            yield check_draft(place, Draft(text=entry.strip(), source=source_of(file)))
         line += entry.count("\n")
         at = sign.end() if sign else end
 
@@ -113,7 +113,7 @@ def entries(
             event_time=resolve_moment(text, note_time(text, when, zone)),
             metadata=metadata_of(anchor),
         )
-        return checked(str(block.line), draft), block
+        return check_draft(str(block.line), draft), block
 
     read_blocks = filter(None, map(read, blocks(lines, first)))
     yield from workspace.attach_superseded(read_blocks)

@@ -20,7 +20,7 @@ from memrelay.importing.found import (
     NESTED,
     Fault,
     Found,
-    checked,
+    check_draft,
     metadata_of,
     moment,
     resolve_moment,
@@ -54,7 +54,7 @@ def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
         metadata=metadata_of(notes),
         confidence=_level(front.get("confidence")),
     )
-    yield checked("1", draft)
+    yield check_draft("1", draft)
 
 
 def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
@@ -73,7 +73,7 @@ def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
             metadata=metadata_of({"log": log}),
             confidence=_level(level),
         )
-        yield checked(str(block.line), draft)
+        yield check_draft(str(block.line), draft)
 
 
 def json_facts(text: str, file: str) -> Iterator[Found]:
@@ -90,7 +90,7 @@ def json_facts(text: str, file: str) -> Iterator[Found]:
         raise ValueError("not an object")
     for number, (name, part) in enumerate(value.items(), 1):
         try:
-            told = _told(part)
+            told = _format_value(part)
         except ValueError as error:
             yield Fault(f"#{number}", str(error))
             continue
@@ -100,17 +100,19 @@ def json_facts(text: str, file: str) -> Iterator[Found]:
             tags=tags_of([_topic(file)]),
             source=source_of(file, name),
         )
-        yield checked(f"#{number}", draft)
+        yield check_draft(f"#{number}", draft)
 
 
-def _told(value: Any, depth: int = 0) -> str:
+def _format_value(value: Any, depth: int = 0) -> str:
     # How deep Python itself would go depends on its version.
     if depth > _DEPTH_MAX:
         raise ValueError(NESTED)
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {_told(part, depth + 1)}" for name, part in value.items())
+        return "; ".join(
+            f"{name}: {_format_value(part, depth + 1)}" for name, part in value.items()
+        )
     if isinstance(value, list):
-        return ", ".join(_told(part, depth + 1) for part in value)
+        return ", ".join(_format_value(part, depth + 1) for part in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from memrelay.errors import ConfigError
 from memrelay.importing.conversations import Conversation, Part, parts
 from memrelay.importing.formats import format_of, has_logs, read
-from memrelay.importing.found import OTHERS, Entry, Fault, Omission, Page, meant_by
+from memrelay.importing.found import OTHERS, Entry, Fault, Omission, Page, guess_field
 from memrelay.importing.sources import File
 
 UNKNOWN_MAX = 20  # members of a file that are told by name
@@ -69,11 +69,11 @@ class Tally:
 
     def leave_out(self, entry: Entry) -> None:
         """Count what an entry has that no memory has, an entry once for each that is told."""
-        left = {id(one): one for one in (self._unknown(name, entry) for name in entry.unknown)}
+        left = {id(one): one for one in (self._get_unknown(name, entry) for name in entry.unknown)}
         for one in left.values():
             one.entries += 1
 
-    def _unknown(self, name: str, entry: Entry) -> Unknown:
+    def _get_unknown(self, name: str, entry: Entry) -> Unknown:
         for one in self.unknown:
             if one.member == name:
                 return one
@@ -213,7 +213,7 @@ def member_told(name: str) -> str:
     """Return a member's name as people are told it, with what was meant by it."""
     if name == OTHERS:
         return "other members"
-    meant = meant_by(name)
+    meant = guess_field(name)
     return f'"{name}"' + (f' (did you mean "{meant}"?)' if meant else "")
 
 

@@ -26,16 +26,16 @@ from memrelay.importing.found import (
     Found,
     Omission,
     Page,
-    checked,
+    check_draft,
     draft_of,
     end_of,
+    find_unknown,
     fits,
     metadata_of,
     moment,
     resolve_moment,
     source_of,
     tags_of,
-    unknown_in,
 )
 from memrelay.importing.sources import File
 from memrelay.models import Draft
@@ -118,8 +118,10 @@ def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -
         told = format_of(value) if format == "jsonl" else format
         if told == "mem0" and value.get("role") not in (None, "user"):
             return Omission(place, ASSISTANT)
-        found = checked(place, READERS[told](value, file, zone))
-        return _exported(found, value) if told == "jsonl" and isinstance(found, Entry) else found
+        found = check_draft(place, READERS[told](value, file, zone))
+        return (
+            _read_exported(found, value) if told == "jsonl" and isinstance(found, Entry) else found
+        )
     except ValueError as error:
         return Fault(place, str(error))
     except RecursionError:
@@ -133,10 +135,10 @@ def format_of(value: Mapping[str, Any]) -> str:
     return "memwal" if "blob_id" in value and "kind" not in value else "jsonl"
 
 
-def _exported(entry: Entry, value: Mapping[str, Any]) -> Entry:
+def _read_exported(entry: Entry, value: Mapping[str, Any]) -> Entry:
     """Return an entry with what no memory has, and with the one that it was exported from, if it
     names one."""
-    entry = replace(entry, unknown=unknown_in(value))
+    entry = replace(entry, unknown=find_unknown(value))
     try:
         memory_id = str(UUID(value.get("id")))
     except (ValueError, TypeError, AttributeError):
@@ -155,7 +157,7 @@ def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
     categories = value.get("categories")
     # One that is not understood is no leave to keep it for ever.
     expires = value.get("expiration_date") or None
-    _given(expires, "expiration_date", zone)
+    _read_time(expires, "expiration_date", zone)
     return Draft(
         text=value["memory"],
         tags=tags_of(categories if isinstance(categories, list) else ()),
@@ -195,14 +197,14 @@ def _own(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
     return replace(
         draft,
         source=draft.source if draft.source or exported else source_of(file),
-        event_time=_given(draft.event_time, "event_time", zone),
-        expires_at=_given(draft.expires_at, "expires_at", zone),
+        event_time=_read_time(draft.event_time, "event_time", zone),
+        expires_at=_read_time(draft.expires_at, "expires_at", zone),
         metadata=metadata or None,
         idempotency_key=None,
     )
 
 
-def _given(value: object, name: str, zone: tzinfo) -> datetime | None:
+def _read_time(value: object, name: str, zone: tzinfo) -> datetime | None:
     time = moment(value, zone)
     if value is not None and time is None:
         raise ValueError(f"{name} is no time")

@@ -140,13 +140,13 @@ def resolve_day(text: str, today: date) -> date | None:
         return None
     plain = normalize("NFC", text)
     try:
-        days = {*_spaced(plain, today), *_unspaced(plain, today)}
+        days = {*_parse_spaced(plain, today), *_parse_unspaced(plain, today)}
     except OverflowError:  # beyond the calendar
         return None
     return days.pop() if len(days) == 1 else None
 
 
-def _spaced(text: str, today: date) -> Iterator[date]:
+def _parse_spaced(text: str, today: date) -> Iterator[date]:
     """Yield the days that words between blanks name."""
     lower = _MORNING.sub("?", text).lower().replace("’", "'")
     if not _FRENCH.search(lower):
@@ -172,7 +172,7 @@ def _day_of(form: str, values: dict[str, int], today: date) -> date | None:
         return today + timedelta(days=values["D"])
     if "N" in form:
         side = next(values[kind] for kind in "AVF" if kind in values)
-        return _shifted(today, values["U"], side * values["N"])
+        return _shift(today, values["U"], side * values["N"])
     side = next(values[kind] for kind in "LlBT" if kind in values)
     if "U" in form and values["U"] != _WEEK:
         return None
@@ -181,7 +181,7 @@ def _day_of(form: str, values: dict[str, int], today: date) -> date | None:
     return today + timedelta(days=side * ((side * (values["W"] - today.weekday()) - 1) % 7 + 1))
 
 
-def _unspaced(text: str, today: date) -> Iterator[date]:
+def _parse_unspaced(text: str, today: date) -> Iterator[date]:
     """Yield the days that Chinese, Japanese and Korean words name."""
     if text.isascii():
         return
@@ -193,7 +193,7 @@ def _unspaced(text: str, today: date) -> Iterator[date]:
         unit = 1 if day else _WEEK if week else _MONTH if month else _YEAR
         # In Chinese, 10日前 is before the tenth of a month.
         if day != "日" or _KANA.search(text):
-            yield _shifted(today, unit, -count if past else count)
+            yield _shift(today, unit, -count if past else count)
     for found in _CJK_WEEKDAY.finditer(text):
         last, _, ahead, *signs = found.groups()
         weekday = next(_WEEKDAYS[sign] for sign in signs if sign)
@@ -204,7 +204,7 @@ def _in_week(today: date, weeks: int, weekday: int) -> date:
     return today + timedelta(days=7 * weeks + weekday - today.weekday())
 
 
-def _shifted(day: date, unit: int, count: int) -> date:
+def _shift(day: date, unit: int, count: int) -> date:
     """Return the day so many units later; one that its month lacks becomes the last of it."""
     if unit in (1, _WEEK):
         return day + timedelta(days=unit * count)

@@ -82,7 +82,7 @@ class Storing:
                 wanted.append(item)
             else:
                 self._refuse(item, closed)
-        wanted = await self._corrected(wanted)
+        wanted = await self._correct_exported(wanted)
         if not wanted:
             return
         drafts = [replace(item.entry.draft, namespace=self._namespace_of(item)) for item in wanted]
@@ -105,7 +105,7 @@ class Storing:
         for draft in (replace(one, namespace=namespace) for one in item.entry.earlier):
             try:
                 if await self._is_history(draft):
-                    self._known(item, later.id)
+                    self._note_known(item, later.id)
                     continue
                 (result,) = await self._client.remember_many([draft])
                 if result.status != REJECTED:
@@ -122,7 +122,7 @@ class Storing:
         )
         return any(one.text == draft.text.strip() for one in page.memories)
 
-    async def _corrected(self, chunk: list[Item]) -> list[Item]:
+    async def _correct_exported(self, chunk: list[Item]) -> list[Item]:
         """Correct the memories that entries were exported from; return the other entries."""
         ids = {item.entry.memory_id for item in chunk} - {None}
         if not ids:
@@ -150,7 +150,7 @@ class Storing:
         except Conflict as error:
             now = await self._client.get(memory_id, namespace=name)
             if not changes(item.entry.draft, now):  # an earlier run did it
-                self._known(item, memory_id)
+                self._note_known(item, memory_id)
             elif error.code == "memory.revision":
                 reason = "it was changed since the export: export it again, and change that"
                 self._refuse(item, Invalid("revision", reason))
@@ -163,7 +163,7 @@ class Storing:
     async def _edit(self, item: Item, base: Memory) -> None:
         changed = changes(item.entry.draft, base)
         if not changed:
-            return self._known(item, base.id)
+            return self._note_known(item, base.id)
         result = await self._client.edit(
             base.id, namespace=base.namespace, revision=item.entry.revision, **changed
         )
@@ -173,7 +173,7 @@ class Storing:
         if self._keep_ids:
             self.ids.append(result.id)
 
-    def _known(self, item: Item, memory_id: str) -> None:
+    def _note_known(self, item: Item, memory_id: str) -> None:
         self.done += 1
         item.tally.known += 1
         if self._keep_ids:

@@ -91,7 +91,7 @@ def split_time(title: str, when: datetime | None, zone: tzinfo) -> tuple[datetim
     `when` is the moment so far, whose day a time alone belongs to. A time without any day is left
     in the title. What has no offset is of `zone`.
     """
-    found, end = _leading(title[:_LEAD_CHARS_MAX], when, zone)
+    found, end = _parse_leading(title[:_LEAD_CHARS_MAX], when, zone)
     if end:
         return found, title[end:].strip(_EDGES)
     if len(title) <= _LEAD_CHARS_MAX and (trailing := _TRAILING_DAY.fullmatch(title)):
@@ -103,7 +103,7 @@ def split_time(title: str, when: datetime | None, zone: tzinfo) -> tuple[datetim
 
 def note_time(text: str, when: datetime | None, zone: tzinfo) -> datetime | None:
     """Return the moment of a note, which may begin with a day, a time or both."""
-    return _leading(text[:_LEAD_CHARS_MAX], when, zone)[0]
+    return _parse_leading(text[:_LEAD_CHARS_MAX], when, zone)[0]
 
 
 def zone_of(name: str, default: tzinfo) -> tzinfo:
@@ -118,7 +118,7 @@ def zone_of(name: str, default: tzinfo) -> tzinfo:
         return default
 
 
-def _leading(text: str, when: datetime | None, zone: tzinfo) -> tuple[datetime | None, int]:
+def _parse_leading(text: str, when: datetime | None, zone: tzinfo) -> tuple[datetime | None, int]:
     """Return the moment that a text begins with, and where what follows it begins; 0 for none."""
     end = 0
     day = _LEADING_DAY.match(text)

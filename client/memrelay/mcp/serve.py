@@ -51,7 +51,7 @@ def serve_http(
     Raises:
         ConfigError: the port is taken, or is none.
     """
-    with _listening(port) as listener:
+    with _open_socket(port) as listener:
         port = listener.getsockname()[1]
         app = server.streamable_http_app(
             streamable_http_path=_PATH,
@@ -72,7 +72,7 @@ def serve_http(
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(port: int) -> socket.socket:
+def _open_socket(port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
         raise ConfigError("A port is from 0 to 65535.")
     try:

@@ -43,10 +43,10 @@ from memrelay.errors import (
 )
 from memrelay.gateway.events import encodable
 from memrelay.gateway.profiles import LiveProfile
-from memrelay.gateway.tool_answers import explained
+from memrelay.gateway.tool_answers import explain
 from memrelay.mcp.arguments import MemoryId
 from memrelay.mcp.lines import Lines
-from memrelay.mcp.told import Told, told_one
+from memrelay.mcp.told import Told, render_one
 from memrelay.mcp.tools import client_of, reader_of, tools_of
 
 DEADLINE_S = 10.0
@@ -99,14 +99,14 @@ class _Server(MCPServer[None]):
             async with asyncio.timeout(self.slow_deadline_s if name in _SLOW else self.deadline_s):
                 return await super().call_tool(name, arguments, context)
         except Exception as error:
-            code, text = _explained(error, "tool", again=_AGAIN.get(name, _HARMLESS))
+            code, text = _explain(error, "tool", again=_AGAIN.get(name, _HARMLESS))
             content = TextContent(type="text", text=f"{text} ({code})")
             return CallToolResult(content=[content], is_error=True)
 
     async def read_resource(
         self, uri: AnyUrl | str, context: Context[None, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
-        async with self._answering("resource"):
+        async with self._translate_failures("resource"):
             return await super().read_resource(uri, context)
 
     async def get_prompt(
@@ -115,16 +115,16 @@ class _Server(MCPServer[None]):
         arguments: dict[str, Any] | None = None,
         context: Context[None, Any] | None = None,
     ) -> GetPromptResult | InputRequiredResult:
-        async with self._answering("prompt"):
+        async with self._translate_failures("prompt"):
             return await super().get_prompt(name, arguments, context)
 
     @asynccontextmanager
-    async def _answering(self, what: str) -> AsyncIterator[None]:
+    async def _translate_failures(self, what: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.deadline_s):
                 yield
         except Exception as error:
-            code, text = _explained(error, what)
+            code, text = _explain(error, what)
             number = INVALID_PARAMS if code in {"not_found", "arguments"} else INTERNAL_ERROR
             raise MCPError(code=number, message=f"{text} ({code})") from None
 
@@ -178,7 +178,7 @@ def _add_resources(server: MCPServer[None], profile: LiveProfile) -> None:
     @server.resource("memory://memory/{memory_id}", title="A memory")
     async def memory(memory_id: MemoryId) -> str:
         """One memory, by its id."""
-        return told_one(await client_of(profile).get(memory_id), reader_of(profile))[0]
+        return render_one(await client_of(profile).get(memory_id), reader_of(profile))[0]
 
 
 def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
@@ -206,7 +206,7 @@ def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
         )
 
 
-def _explained(error: Exception, what: str, again: str = _HARMLESS) -> tuple[str, str]:
+def _explain(error: Exception, what: str, again: str = _HARMLESS) -> tuple[str, str]:
     """Return a stable code and plain words for a failure, and log the code.
 
     `again` says what trying again does, where no answer came in time.
@@ -227,7 +227,7 @@ def _code_and_words(error: Exception, what: str, again: str) -> tuple[str, str]:
                 # A relayer could write anything there: codes are logged, and a model reads both.
                 known = _CODE.fullmatch(cause.code)
                 rejected = isinstance(cause, NotAuthenticated)
-                words = _REJECTED if rejected else explained(cause)
+                words = _REJECTED if rejected else explain(cause)
                 return cause.code if known else "unknown", words
             case Invalid():
                 return cause.code, str(cause)

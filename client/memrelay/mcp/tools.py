@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from memrelay.async_client import MemoryClient
-from memrelay.counting import counted
+from memrelay.counting import format_count
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation
 from memrelay.gateway.filters import looks_injected
@@ -45,12 +45,12 @@ from memrelay.mcp.told import (
     Namespaces,
     Single,
     Told,
-    answered,
-    erasure,
-    listed,
+    describe_erasure,
+    describe_redactions,
+    make_result,
     plain,
-    redacted,
-    told_one,
+    render_list,
+    render_one,
 )
 from memrelay.models import Forgotten, NamespaceInfo, Remembered, Restored
 from memrelay.operations.listing import Filters
@@ -108,7 +108,7 @@ class _Tools:
         )
         known = "It was known already" if kept.duplicate else "Remembered"
         place = f"id {plain(kept.id)} in {plain(kept.namespace)}"
-        return answered(f"{known}: {place}.{redacted(kept)}", kept)
+        return make_result(f"{known}: {place}.{describe_redactions(kept)}", kept)
 
     async def memory_recall(
         self,
@@ -165,7 +165,7 @@ class _Tools:
             dropped_count=found.dropped_count,
             degraded=found.degraded,
         )
-        return answered(told.text, answer)
+        return make_result(told.text, answer)
 
     async def memory_analyze(
         self,
@@ -193,7 +193,8 @@ class _Tools:
         told = Told.of_facts(found.facts, space, self._reader)
         note = degradation(found)
         head = (
-            f"{counted(found.fact_count, 'fact')} stored ({plain(found.status)}).{redacted(found)}"
+            f"{format_count(found.fact_count, 'fact')} stored ({plain(found.status)})."
+            f"{describe_redactions(found)}"
             f"{f' {plain(note)}' if note else ''}"
         )
         answer = Analysed(
@@ -205,14 +206,14 @@ class _Tools:
             omitted=told.omitted,
         )
         problem = f" {plain(found.problem)}" if found.problem else ""
-        return answered(f"{head}{problem}\n{told.text}".strip(), answer)
+        return make_result(f"{head}{problem}\n{told.text}".strip(), answer)
 
     async def memory_get(
         self, memory_id: MemoryId, namespace: Space = None
     ) -> Annotated[CallToolResult, Single]:
         """Read one memory by its id: in full, but for what is beyond about 25,000 tokens."""
-        return answered(
-            *told_one(await self._client.get(memory_id, namespace=namespace), self._reader)
+        return make_result(
+            *render_one(await self._client.get(memory_id, namespace=namespace), self._reader)
         )
 
     async def memory_list(
@@ -243,14 +244,14 @@ class _Tools:
             state=state,
             pinned=pinned,
         )
-        return listed(page.memories, page.next_cursor, "There are none.", self._reader)
+        return render_list(page.memories, page.next_cursor, "There are none.", self._reader)
 
     async def memory_history(
         self, memory_id: MemoryId, namespace: Space = None
     ) -> Annotated[CallToolResult, Listed]:
         """Show what a memory says and what it said before, newest first."""
         found = await self._client.history(memory_id, namespace=namespace)
-        return listed(found.revisions, None, "It has no history.", self._reader)
+        return render_list(found.revisions, None, "It has no history.", self._reader)
 
     async def memory_edit(
         self,
@@ -281,7 +282,7 @@ class _Tools:
             memory_id, text=text, kind=kind, tags=tags, revision=revision, namespace=namespace
         )
         told = "said that already" if done.unchanged else f"is revision {done.revision} now"
-        return answered(f"Memory {memory_id} {told}.{redacted(done)}", done)
+        return make_result(f"Memory {memory_id} {told}.{describe_redactions(done)}", done)
 
     async def memory_pin(
         self,
@@ -290,7 +291,9 @@ class _Tools:
     ) -> Annotated[CallToolResult, StateChanged]:
         """Pin one memory: it is neither replaced by newer ones nor expired by its namespace."""
         done = await self._client.set_state(memory_id, pinned=pinned)
-        return answered(f"Memory {memory_id} is {'pinned' if done.pinned else 'not pinned'}.", done)
+        return make_result(
+            f"Memory {memory_id} is {'pinned' if done.pinned else 'not pinned'}.", done
+        )
 
     async def memory_review(
         self, namespace: Space = None, cursor: Cursor = None
@@ -301,7 +304,7 @@ class _Tools:
         """
         page = await self._client.review(namespace=namespace, limit=_REVIEWED, cursor=cursor)
         told = {one.id: one for waiting in page.memories for one in (waiting, *waiting.others)}
-        return listed(list(told.values()), page.next_cursor, "Nothing waits.", self._reader)
+        return render_list(list(told.values()), page.next_cursor, "Nothing waits.", self._reader)
 
     async def memory_decide(
         self,
@@ -312,13 +315,13 @@ class _Tools:
     ) -> Annotated[CallToolResult, StateChanged]:
         """Approve or reject one memory that waits. Only as the user decided."""
         done = await self._client.set_state(memory_id, review=decision)
-        return answered(f"Memory {memory_id} is {decision}.", done)
+        return make_result(f"Memory {memory_id} is {decision}.", done)
 
     async def memory_forget(self, memory_id: MemoryId) -> Annotated[CallToolResult, Forgotten]:
         """Erase one memory for good, with its history. Only when the user asks for it."""
         gone = await self._client.forget(memory_id)
         state = "is erased" if gone.erased and not gone.pending else "is being erased"
-        return answered(f"Memory {memory_id} {state}.", gone)
+        return make_result(f"Memory {memory_id} {state}.", gone)
 
     async def memory_forget_many(
         self,
@@ -355,7 +358,7 @@ class _Tools:
             gone = await self._client.forget_matching(
                 namespace=namespace, dry_run=dry_run, **filters
             )
-        return answered(erasure(gone, dry_run=dry_run), replace(gone, receipts=()))
+        return make_result(describe_erasure(gone, dry_run=dry_run), replace(gone, receipts=()))
 
     async def memory_restore(
         self,
@@ -371,7 +374,7 @@ class _Tools:
         done = await self._client.restore(namespace=namespace, limit=limit)
         more = " There are more: call it again." if done.truncated else ""
         text = f"{done.restored} restored, {done.skipped} in order, {done.failed} failed.{more}"
-        return answered(text, done)
+        return make_result(text, done)
 
     async def memory_namespaces(self) -> Annotated[CallToolResult, Namespaces]:
         """List the namespaces that this key may see, with the number of memories in each."""
@@ -380,9 +383,11 @@ class _Tools:
         granted = set(await self._client.granted() or ()) - {info.name for info in infos}
         infos += tuple(NamespaceInfo(name=name) for name in sorted(granted))
         default = self._client.settings.namespace
-        lines = [f"{plain(info.name)}: {counted(info.memory_count, 'memory')}" for info in infos]
+        lines = [
+            f"{plain(info.name)}: {format_count(info.memory_count, 'memory')}" for info in infos
+        ]
         text = "\n".join([f"When none is named: {plain(default)}.", *lines])
-        return answered(text, Namespaces(default=default, namespaces=infos))
+        return make_result(text, Namespaces(default=default, namespaces=infos))
 
 
 def client_of(profile: LiveProfile) -> MemoryClient:

@@ -9,7 +9,7 @@ from typing import Any
 
 from openai import AsyncStream, Stream
 
-from memrelay.openai.memory import Listener, failing_open
+from memrelay.openai.memory import Listener, fail_open
 
 UNPARSED = "of raw responses, only what `parse()` returns is captured: one was read otherwise"
 
@@ -21,7 +21,7 @@ def pass_on(answer: Any, listener: Listener) -> Any:
     if isinstance(answer, AsyncStream):
         return _AsyncCaptureStream(answer, listener)
     if hasattr(answer, "http_response"):
-        with failing_open("capture"):
+        with fail_open("capture"):
             _attach_to_raw(answer, listener)
     else:
         listener.hear_whole(answer)

@@ -19,8 +19,8 @@ from memrelay.gateway import BlockingGateway, Gateway, GatewaySettings
 from memrelay.gateway.roster import Roster
 from memrelay.openai.answers import pass_on
 from memrelay.openai.bypasses import warn_of_bypass, watch_websockets
-from memrelay.openai.gateways import blocking_gateway, gateway_of_each_loop, leave
-from memrelay.openai.memory import Listener, Memory, failing_open, with_memories
+from memrelay.openai.gateways import leave, share_blocking_gateway, share_gateway_of_each_loop
+from memrelay.openai.memory import Listener, Memory, fail_open, with_memories
 from memrelay.openai.sessions import without_memory
 
 C = TypeVar("C", bound=OpenAI | AsyncOpenAI)
@@ -51,10 +51,10 @@ def with_memory(
     conversation = (session or uuid.uuid4().hex, agent)
     copy = _plain_copy(client)
     if isinstance(copy, AsyncOpenAI):
-        memory: Memory[Any] = Memory(gateway_of_each_loop(gateway, copy), conversation)
+        memory: Memory[Any] = Memory(share_gateway_of_each_loop(gateway, copy), conversation)
     else:
         key = (spool_path, chosen, frozenset(one.settings for one in roster.clients()))
-        memory = Memory(blocking_gateway(gateway, chosen, key, copy), conversation)
+        memory = Memory(share_blocking_gateway(gateway, chosen, key, copy), conversation)
     return _attach(copy, memory)
 
 
@@ -96,7 +96,7 @@ def _post(
 ) -> Callable[..., Any]:
     def post(path: str, **request: Any) -> Any:
         turn = None
-        with failing_open("recall"):
+        with fail_open("recall"):
             warn_of_bypass(memory, path)
             turn = None if client.is_closed() else memory.turn(path, request)
             if turn is not None:
@@ -116,7 +116,7 @@ def _post_async(
 ) -> Callable[..., Awaitable[Any]]:
     async def post(path: str, **request: Any) -> Any:
         turn = None
-        with failing_open("recall"):
+        with fail_open("recall"):
             warn_of_bypass(memory, path)
             turn = None if client.is_closed() else memory.turn(path, request)
             if turn is not None:

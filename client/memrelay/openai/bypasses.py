@@ -42,12 +42,12 @@ def watch_websockets(client: OpenAI | AsyncOpenAI, memory: Memory[Any]) -> None:
     """
     kind: type = type(client)
     if not isinstance(vars(kind).get(_ADDRESS), property):  # which a copy has already
-        client.__class__ = _watching_class(kind)
+        client.__class__ = _make_watching_class(kind)
     vars(client)[_MEMORY] = memory
 
 
 @cache
-def _watching_class(kind: type) -> type:
+def _make_watching_class(kind: type) -> type:
     """Return a subclass whose only difference is that it warns when that address is read."""
 
     def read(client: Any) -> Any:

@@ -94,12 +94,14 @@ class SharedGateway(Generic[G]):
         return all(user.is_closed() for user in list(self.users))
 
 
-def gateway_of_each_loop(template: Gateway, user: OpenAI | AsyncOpenAI) -> SharedGateway[Gateway]:
+def share_gateway_of_each_loop(
+    template: Gateway, user: OpenAI | AsyncOpenAI
+) -> SharedGateway[Gateway]:
     """Return a gateway for a client that awaits: one for each event loop that uses it."""
     return SharedGateway(template, _itself, asyncio.get_running_loop, users=WeakSet([user]))
 
 
-def blocking_gateway(
+def share_blocking_gateway(
     template: Gateway, settings: GatewaySettings, key: Hashable, user: OpenAI | AsyncOpenAI
 ) -> SharedGateway[BlockingGateway]:
     """Return the gateway that all clients of the same `key` share, with one more user."""

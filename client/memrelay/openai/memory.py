@@ -45,7 +45,7 @@ class Memory(Generic[G]):
         api, body = self._apis.get(path.partition("?")[0]), request.get("body")
         if api is None or is_off() or not isinstance(body, Mapping):
             return None
-        turn = api(_sent(request), self._context())
+        turn = api(_merge_extra_body(request), self._context())
         if turn is not None and not turn.has_user:
             self.warn_once(NO_WORDS)
             return None
@@ -89,7 +89,7 @@ def with_memories(request: Mapping[str, Any], turn: Turn, injection: Injection) 
     block = injection.prepend_context
     if not block:
         return dict(request)
-    changes = turn.with_memories(_sent(request), block)
+    changes = turn.with_memories(_merge_extra_body(request), block)
     changed = {**request, "body": {**request["body"], **changes}}
     if extra := _extra(request):
         others = {name: value for name, value in extra.items() if name not in changes}
@@ -97,7 +97,7 @@ def with_memories(request: Mapping[str, Any], turn: Turn, injection: Injection) 
     return changed
 
 
-def _sent(request: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_extra_body(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a request as it is sent: the openai package puts `extra_body` over it."""
     return {**request["body"], **_extra(request)}
 
@@ -125,7 +125,7 @@ class Listener:
     def _take(self, read: Callable[[object], tuple[Message, ...]], heard: object) -> None:
         if self._is_done:
             return
-        with failing_open("capture"):
+        with fail_open("capture"):
             try:
                 messages = read(heard)
             except MALFORMED:
@@ -145,7 +145,7 @@ class Listener:
 
 
 @contextmanager
-def failing_open(what: str) -> Iterator[None]:
+def fail_open(what: str) -> Iterator[None]:
     """Let the caller's call go on without what fails within."""
     try:
         yield

@@ -12,10 +12,10 @@ Source: SPEC.md §19.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memrelay.answers import Answer, malformed, onward, sometimes
+from memrelay.answers import Answer, make_malformed_error, onward, sometimes
 from memrelay.exchange import Operation
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.reading import given, segment
+from memrelay.operations.reading import drop_unset, segment
 from memrelay.session import Call
 
 _PATH = "/v1/consolidations"
@@ -91,7 +91,7 @@ def consolidate(
     operations: Keyholders, *, namespace: str | None = None
 ) -> Operation[Consolidation]:
     """Begin to merge, flag and summarise a namespace's memories, in the background."""
-    call = _beginning(operations, namespace, dry_run=False)
+    call = _make_begin_call(operations, namespace, dry_run=False)
     return Consolidation.from_json((yield from operations.session.call(call)))
 
 
@@ -99,11 +99,11 @@ def plan_consolidation(
     operations: Keyholders, *, namespace: str | None = None
 ) -> Operation[ConsolidationPlan]:
     """Return what a run would do now, without what a language model would find."""
-    call = _beginning(operations, namespace, dry_run=True)
+    call = _make_begin_call(operations, namespace, dry_run=True)
     return ConsolidationPlan.from_json((yield from operations.session.call(call)))
 
 
-def _beginning(operations: Keyholders, namespace: str | None, *, dry_run: bool) -> Call:
+def _make_begin_call(operations: Keyholders, namespace: str | None, *, dry_run: bool) -> Call:
     name = operations.namespace_of(namespace)
     return Call(
         method="POST",
@@ -123,7 +123,7 @@ def consolidations(
     cursor: str | None = None,
 ) -> Operation[ConsolidationPage]:
     """Return a page of runs, newest first; without a namespace, of all that may be read."""
-    query = given({"namespace": namespace, "limit": limit, "cursor": cursor})
+    query = drop_unset({"namespace": namespace, "limit": limit, "cursor": cursor})
     call = Call(method="GET", path=_PATH, query=query, repeatable=True)
     return ConsolidationPage.from_json((yield from operations.session.call(call)))
 
@@ -136,7 +136,7 @@ def consolidation(operations: Keyholders, run_id: str) -> Operation[Consolidatio
         call = Call(
             method="GET",
             path=f"{_PATH}/{segment(run_id)}",
-            query=given({"limit": 200, "cursor": cursor}),
+            query=drop_unset({"limit": 200, "cursor": cursor}),
             repeatable=True,
         )
         found = Consolidation.from_json((yield from operations.session.call(call)))
@@ -164,6 +164,6 @@ def undo_consolidation(operations: Keyholders, run_id: str) -> Operation[Consoli
         undone, skipped = undone + found.undone, skipped + found.skipped
         receipts += found.receipts
         if found.more and not found.undone + found.skipped:
-            raise malformed("a part that did nothing")
+            raise make_malformed_error("a part that did nothing")
         if not found.more:
             return replace(found, undone=undone, skipped=skipped, receipts=tuple(receipts))

@@ -18,7 +18,7 @@ from memrelay.answers import Answer, rfc3339
 from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Analysis
-from memrelay.operations.reading import Moment, given, listed, segment
+from memrelay.operations.reading import Moment, drop_unset, segment, to_json_list
 from memrelay.operations.writing import Writing
 from memrelay.outcomes import AccountSettings, Edited, StateChanged
 from memrelay.session import Call
@@ -66,11 +66,11 @@ class Correcting(Writing):
                 another memory says this already.
             ValueError: it cannot be without something that is to be cleared, or tags are a text.
         """
-        changes = given(
+        changes = drop_unset(
             {
                 "text": text,
                 "kind": kind,
-                "tags": listed("tags", tags),
+                "tags": to_json_list("tags", tags),
                 "source": source,
                 "event_time": None if event_time is None else rfc3339(event_time),
                 "metadata": None if metadata is None else dict(metadata),
@@ -80,10 +80,14 @@ class Correcting(Writing):
                 "revision": revision,
             }
         )
-        body = {**changes, **_cleared(clear), "idempotency_key": idempotency_key or str(uuid4())}
+        body = {
+            **changes,
+            **_clear_fields(clear),
+            "idempotency_key": idempotency_key or str(uuid4()),
+        }
         names = yield from self.likely_names(namespace)
         path = f"/v1/memories/{segment(memory_id)}"
-        asked = self.session.asking()
+        asked = self.session.note_request()
         answer = yield from self._change("PATCH", path, body, unlock=names)
         result = Edited.from_json(answer)
         check_same_id(memory_id, result.id)
@@ -130,12 +134,12 @@ class Correcting(Writing):
         stale: bool | None = None,
     ) -> Operation[StateChanged]:
         """Change what is said about a memory, not what it says; `review`: approved or rejected."""
-        changes = given({"pinned": pinned, "review": review, "stale": stale})
+        changes = drop_unset({"pinned": pinned, "review": review, "stale": stale})
         return (yield from self._set_state(memory_id, changes))
 
     def _set_state(self, memory_id: str, changes: Mapping[str, Any]) -> Operation[StateChanged]:
         path = f"/v1/memories/{segment(memory_id)}/state"
-        asked = self.session.asking()
+        asked = self.session.note_request()
         answer = yield from self._change("POST", path, changes)
         result = StateChanged.from_json(answer)
         check_same_id(memory_id, result.id)
@@ -147,7 +151,7 @@ class Correcting(Writing):
 
     def resolve(self, memory_id: str, *, others: Iterable[str]) -> Operation[StateChanged]:
         """Let a doubted memory take the place of the others, which it speaks against."""
-        for other in listed("others", others) or ():
+        for other in to_json_list("others", others) or ():
             yield from self.supersede(other, by=memory_id)
         return (yield from self.approve(memory_id))
 
@@ -157,7 +161,7 @@ class Correcting(Writing):
         """Find the facts of a kept conversation again; known ones are not stored twice."""
         names = yield from self.likely_names(namespace)
         path = f"/v1/episodes/{segment(episode_id)}/analyze"
-        asked = self.session.asking()
+        asked = self.session.note_request()
         answer = yield from self._change("POST", path, {}, unlock=names)
         return (yield from self.note_analysis(answer, asked))
 
@@ -176,7 +180,7 @@ class Correcting(Writing):
         consolidate_every_h: int | None = None,
     ) -> Operation[AccountSettings]:
         """Choose anew for the account; what is not given stays. Owners only."""
-        changes = given(
+        changes = drop_unset(
             {
                 "redact": redact,
                 "contradictions": contradictions,
@@ -218,8 +222,8 @@ def check_same_id(asked: str, told: str) -> None:
         raise UntrustedRelayer("id", "The relayer answered for another memory than asked.")
 
 
-def _cleared(names: Iterable[str]) -> dict[str, Any]:
-    wanted = listed("clear", names) or []
+def _clear_fields(names: Iterable[str]) -> dict[str, Any]:
+    wanted = to_json_list("clear", names) or []
     wrong = set(wanted).difference(CLEARABLE)
     if wrong:
         raise ValueError(f"Only {', '.join(CLEARABLE)} can be cleared.")

@@ -15,13 +15,13 @@ from itertools import zip_longest
 from typing import Any, Unpack
 from urllib.parse import quote
 
-from memrelay.answers import malformed
+from memrelay.answers import make_malformed_error
 from memrelay.errors import ConfigError, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Forgotten, NamespaceInfo
 from memrelay.operations.correcting import Correcting, check_same_id
-from memrelay.operations.listing import Filters, narrowed
-from memrelay.operations.reading import listed, segment
+from memrelay.operations.listing import Filters, build_filters
+from memrelay.operations.reading import segment, to_json_list
 from memrelay.outcomes import AccountClosed, ForgottenMany
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import Asked
@@ -53,11 +53,13 @@ class Forgetting(Correcting):
         """Erase one memory with its history; the same words may be remembered anew later."""
         path = f"/v1/memories/{segment(memory_id)}"
         call = Call(method="DELETE", path=path, names_relayer=True, repeatable=True)
-        asked = self.session.asking()
+        asked = self.session.note_request()
         result = Forgotten.from_json((yield from self.session.call(call)))
-        recorded = yield from self.recorded_ids(result.receipts, op="forget", asked=asked)
+        recorded = yield from self.read_recorded_ids(result.receipts, op="forget", asked=asked)
         if result.receipt is not None and result.receipt not in result.receipts:
-            recorded |= yield from self.recorded_ids([result.receipt], op="forget", asked=asked)
+            recorded |= yield from self.read_recorded_ids(
+                [result.receipt], op="forget", asked=asked
+            )
         check_same_id(memory_id, result.id)
         if result.erased and not result.already and result.id not in recorded:
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
@@ -72,7 +74,7 @@ class Forgetting(Correcting):
             NotAllowed: one of them is of a namespace that this key may only read; of the request
                 of up to 100 that it was in, none was erased.
         """
-        wanted = list(dict.fromkeys(listed("ids", ids) or []))
+        wanted = list(dict.fromkeys(to_json_list("ids", ids) or []))
         total = _NOTHING
         for start in range(0, len(wanted), FORGET_IDS_MAX):
             some = wanted[start : start + FORGET_IDS_MAX]
@@ -97,7 +99,7 @@ class Forgetting(Correcting):
         Raises:
             ConfigError: there is no filter, or one of no tags; `forget_namespace` erases all.
         """
-        narrowing = narrowed(filters)
+        narrowing = build_filters(filters)
         if filters.get("tags") is not None and "tags" not in narrowing:
             raise ConfigError("tags names none: without it, this would forget more than that.")
         if not narrowing:
@@ -130,7 +132,7 @@ class Forgetting(Correcting):
     def _forget(
         self, body: Mapping[str, Any], unlock: Iterable[str] | None
     ) -> Operation[ForgottenMany]:
-        asked = self.session.asking([body["namespace"]] if "namespace" in body else None)
+        asked = self.session.note_request([body["namespace"]] if "namespace" in body else None)
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -146,11 +148,11 @@ class Forgetting(Correcting):
         return result
 
     def _check_erased(self, result: ForgottenMany, dry_run: bool, asked: Asked) -> Operation[None]:
-        recorded = yield from self.recorded_ids(result.receipts, op="forget", asked=asked)
+        recorded = yield from self.read_recorded_ids(result.receipts, op="forget", asked=asked)
         told = {one.id for one in result.results or () if one.status == "erased"}
         erased = set() if dry_run else told or set(result.ids)
         if result.more and not result.erased and not dry_run:
-            raise malformed("a part that erased nothing")
+            raise make_malformed_error("a part that erased nothing")
         if not recorded.issuperset(erased) or (len(recorded) < result.erased and not dry_run):
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
 
@@ -162,7 +164,7 @@ class Forgetting(Correcting):
         total = _NOTHING
         while True:
             call = Call(method="DELETE", path=path, names_relayer=True, repeatable=True)
-            asked = self.session.asking([name])
+            asked = self.session.note_request([name])
             found = ForgottenMany.from_json((yield from self.session.call(call)))
             yield from self._check_erased(found, False, asked)
             total = _further(total, found)
@@ -185,7 +187,7 @@ class Forgetting(Correcting):
             if not kept.more:
                 return kept.info()
             if not kept.changed:
-                raise malformed("a part that changed nothing")
+                raise make_malformed_error("a part that changed nothing")
 
     def close_account(self) -> Operation[AccountClosed]:
         """Erase the account: memories, grants, keys and history; nobody can found it again.

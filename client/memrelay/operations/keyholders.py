@@ -19,7 +19,7 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
 from memrelay.operations.proving import Proving
-from memrelay.operations.reading import listed
+from memrelay.operations.reading import to_json_list
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (
     Identity,
@@ -114,7 +114,7 @@ class Keyholders(Proving):
         if role == "owner" and namespaces is not None:
             raise ConfigError("An owner holds the whole account.")
         holder = identity or Identity.generate()
-        given = listed("namespaces", namespaces)
+        given = to_json_list("namespaces", namespaces)
         names = None if given is None else sorted(set(map(normalise_namespace, given)))
         expires_ms = self._expires_ms(expires)
 
@@ -125,7 +125,7 @@ class Keyholders(Proving):
                 serial=serial,
                 recipient=holder.public_key,
                 role=role,
-                keys=_granted(keyring, names),
+                keys=_list_granted_keys(keyring, names),
                 created_ms=self.session.now_ms(),
                 expires_ms=expires_ms,
             )
@@ -225,7 +225,7 @@ class Keyholders(Proving):
         return int(expires.timestamp() * 1000)
 
 
-def _granted(keyring: Keyring, names: list[str] | None) -> list[GrantedKey]:
+def _list_granted_keys(keyring: Keyring, names: list[str] | None) -> list[GrantedKey]:
     if names is None:
         return list(keyring.roots())
     if not names:

@@ -13,10 +13,10 @@ from memrelay.answers import onward, rfc3339
 from memrelay.errors import NotGranted
 from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Operation, memories_bytes_max
 from memrelay.models import Memory, Page
-from memrelay.operations.reading import Moment, Reading, given, listed, segment
+from memrelay.operations.reading import Moment, Reading, drop_unset, segment, to_json_list
 from memrelay.outcomes import Episode, EpisodePage, History, ReviewPage
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.session import Call, told_namespace
+from memrelay.session import Call, parse_namespace
 
 UNLOCK_NAMES_MAX = 16  # surely fit into one header
 
@@ -87,7 +87,7 @@ class Listing(Reading):
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Operation[Any]:
         name = self.namespace_of(namespace)
-        query = given({"namespace": name, "limit": limit, "cursor": cursor, **filters})
+        query = drop_unset({"namespace": name, "limit": limit, "cursor": cursor, **filters})
         call = Call(
             method="GET",
             path=path,
@@ -106,7 +106,7 @@ class Listing(Reading):
         Without a namespace, the keys of several of one's own are sent.
         """
         path = f"/v1/memories/{segment(memory_id)}"
-        answer = yield from self._one(path, namespace, given({"revision": revision}))
+        answer = yield from self._one(path, namespace, drop_unset({"revision": revision}))
         return Memory.from_json(answer)
 
     def history(self, memory_id: str, *, namespace: str | None = None) -> Operation[History]:
@@ -115,7 +115,7 @@ class Listing(Reading):
         revisions: list[Memory] = []
         cursor: str | None = None
         while True:
-            answer = yield from self._one(path, namespace, given({"cursor": cursor}))
+            answer = yield from self._one(path, namespace, drop_unset({"cursor": cursor}))
             found = History.from_json(answer)
             revisions += found.revisions
             cursor = onward(cursor, found.next_cursor)
@@ -137,13 +137,13 @@ class Listing(Reading):
         if namespace:
             return (namespace,)
         default = normalise_namespace(self.session.settings.namespace)
-        if not (yield from self.session.sealed()):
+        if not (yield from self.session.is_sealed()):
             return (default,)
         keyring = yield from self.session.keyring()
         names = keyring.names
         if keyring.whole_account:
             infos = yield from self.namespaces()
-            told = (told_namespace(info.name) for info in infos)
+            told = (parse_namespace(info.name) for info in infos)
             # Of a new account none is told yet, and still no memory is a plain answer.
             names = tuple(dict.fromkeys((*names, *told))) or (default,)
         ordered = sorted(names, key=lambda name: name != default)[:UNLOCK_NAMES_MAX]
@@ -153,19 +153,20 @@ class Listing(Reading):
 
 
 def _query(filters: Filters) -> dict[str, Any]:
-    query = narrowed(filters)
+    query = build_filters(filters)
     if "pinned" in query:
         query["pinned"] = str(query["pinned"]).lower()
     return {{"tags": "tag"}.get(name, name): value for name, value in query.items()}
 
 
-def narrowed(filters: Filters) -> dict[str, Any]:
+def build_filters(filters: Filters) -> dict[str, Any]:
     """Return filters as members of a body."""
     after, before = filters.get("after"), filters.get("before")
-    return given(
+    return drop_unset(
         {
             **filters,
-            "tags": listed("tags", filters.get("tags")) or None,  # none of them narrow nothing
+            "tags": to_json_list("tags", filters.get("tags"))
+            or None,  # none of them narrow nothing
             "after": None if after is None else rfc3339(after),
             "before": None if before is None else rfc3339(before),
         }

@@ -127,7 +127,7 @@ def check_exported(operations: Keyholders, newest: bytes) -> Operation[None]:
     yield from operations.check_newest(receipt)
 
 
-def found_again(
+def found_account(
     operations: Keyholders, *, grant: bytes, label: str, token: str | None = None
 ) -> Operation[bool]:
     """Found the account at this relayer with the founder's first grant; whether it was not there.
@@ -189,11 +189,11 @@ def _check_vouched(
 ) -> None:
     rows = {row["id"]: row for name in ("memories", "episodes") for row in page.get(name, ())}
     for one in results:
-        if one.status == IMPORTED and _named(rows.get(one.id, {})) not in vouched:
+        if one.status == IMPORTED and _name_row(rows.get(one.id, {})) not in vouched:
             raise UntrustedRelayer("receipt", "A row that was taken in came without its receipt.")
 
 
-def _named(row: Mapping[str, Any]) -> Vouched:
+def _name_row(row: Mapping[str, Any]) -> Vouched:
     """Return the name by which a receipt calls a row; a turn has no revisions."""
     item = row.get("revision_of") or row.get("id", "")
     return item, row.get("revision", 1), row.get("blob_id", "")
@@ -207,7 +207,7 @@ def give_custody(operations: Keyholders) -> Operation[None]:
     session = operations.session
     relayer = yield from session.relayer_key()
     ledger = yield from operations.grants()
-    if ledger.managed_by(relayer, session.now_ms()):
+    if ledger.is_managed_by(relayer, session.now_ms()):
         return
     keyring = yield from session.keyring()
     grant = issue_grant(

@@ -10,7 +10,7 @@ Source: SPEC.md §7, §15.
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from memrelay.answers import Answer, malformed, read_json_object
+from memrelay.answers import Answer, make_malformed_error, read_json_object
 from memrelay.errors import Invalid, NotGranted, ServerError, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Memory
@@ -29,7 +29,7 @@ class Record(Answer):
     text: str
 
 
-def opened(
+def open_memory(
     operations: Keyholders,
     memory_id: str,
     *,
@@ -47,7 +47,7 @@ def opened(
     if told.text is None:
         raise NotGranted("Another client sealed this memory, under a key of its own.")
     if told.blob_id is None or told.revision is None:
-        raise malformed("Memory.blob_id")
+        raise make_malformed_error("Memory.blob_id")
     if told.revision != (revision or told.revision):
         raise UntrustedRelayer("revision", "The relayer answered for another revision than asked.")
     blobs = yield from operations.blobs([told.blob_id])

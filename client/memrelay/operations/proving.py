@@ -24,13 +24,13 @@ from memrelay.errors import (
 )
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.forgetting import Forgetting
-from memrelay.operations.reading import listed
+from memrelay.operations.reading import to_json_list
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import read_object
 from memrelay.sealed.receipts import Checkpoint, History, read_checkpoint, signer_of
-from memrelay.session import Call, Grants, told_bytes
+from memrelay.session import Call, Grants, parse_bytes
 from memrelay.verifying import (
     TYPES,
     Finding,
@@ -132,7 +132,7 @@ class Proving(Forgetting):
         Raises:
             UntrustedRelayer: another relayer answers than the pinned one.
         """
-        given = listed("namespaces", namespaces)
+        given = to_json_list("namespaces", namespaces)
         names = None if given is None else sorted(set(map(normalise_namespace, given)))
         self.session.forget_grants()
         exam = yield from self._examination(checkpoints, since, open_all, progress)
@@ -146,8 +146,8 @@ class Proving(Forgetting):
             exam.promises.complete = exam.followed = False
         yield from self._check_stored(exam, names)
         if exam.whole:
-            exam.findings += exam.landmarks.left(exam.history.seq)
-        return self._verification(exam, since, _unchecked(exam))
+            exam.findings += exam.landmarks.check_left(exam.history.seq)
+        return self._verification(exam, since, _list_unchecked(exam))
 
     def _examination(
         self,
@@ -157,7 +157,7 @@ class Proving(Forgetting):
         progress: Progress,
     ) -> Operation[_Examination]:
         relayers = yield from self.session.relayers()
-        account, seen = self.session.account, self.session.seen.value
+        account, seen = self.session.account, self.session.trust_store.value
         findings: list[Finding] = []
         read: list[Checkpoint] = []
         for data in checkpoints:
@@ -221,7 +221,7 @@ class Proving(Forgetting):
         """Follow the chain to its present end."""
         while exam.followed:
             page = yield from self.receipt_page(exam.history.seq, PAGE)
-            for data in page.signed:
+            for data in page.receipt_bytes:
                 if not self._take(exam, data):
                     return
             exam.progress("receipts", exam.receipts)
@@ -282,7 +282,7 @@ class Proving(Forgetting):
             return  # they were not to be had; and others than owners see what concerns them
         told = yield from self._get("/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
         answer = Grants.from_json(told)
-        objects = {entry.serial: entry.signed for entry in answer.grants}
+        objects = {entry.serial: entry.grant_bytes for entry in answer.grants}
         exam.grants = len(objects)
         if exam.followed:
             names = {serial: blob_id(data) for serial, data in objects.items()}
@@ -327,7 +327,7 @@ class Proving(Forgetting):
                 present.add(item.place)
                 if (known := newest.get(item.place[0])) is None or known.revision < item.revision:
                     newest[item.place[0]] = item
-                unproven += exam.promises.named(*item.place) is None
+                unproven += exam.promises.find_promise(*item.place) is None
                 found += exam.promises.judge(item) if exam.followed else ()
             for batch in _batches(wanted):
                 found += yield from self._judge_blobs(exam, batch, counts=doubtful is None)
@@ -337,7 +337,7 @@ class Proving(Forgetting):
         if exam.whole:  # others do not look again at what is erased in between
             found += judge_newest(newest.values())
         if exam.followed:
-            found += _missing(exam.promises, present, names, ids)
+            found += _find_missing(exam.promises, present, names, ids)
         return found, unproven
 
     def _inventory(
@@ -378,7 +378,7 @@ class Proving(Forgetting):
             asked, before = set(left), len(left)
             for blob in answer.blobs:
                 if blob.blob_id in asked:
-                    data = None if blob.data is None else told_bytes(blob.data, "blob")
+                    data = None if blob.data is None else parse_bytes(blob.data, "blob")
                     blobs[blob.blob_id] = (data, str(blob.problem))
             left = [name for name in left if name not in blobs]
             if len(left) == before:
@@ -428,7 +428,7 @@ class Proving(Forgetting):
         )
 
 
-def _unchecked(exam: _Examination) -> tuple[str, ...]:
+def _list_unchecked(exam: _Examination) -> tuple[str, ...]:
     """List the kinds of objects that this key is not shown, or not all of."""
     if not exam.whole:
         return "receipts", "grants"
@@ -463,7 +463,7 @@ def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def _missing(
+def _find_missing(
     promises: Promises,
     present: set[tuple[bytes, int]],
     names: Sequence[str] | None,

@@ -34,7 +34,7 @@ from memrelay.sealed.receipts import (
     read_checkpoint,
 )
 from memrelay.sealed.statement import Statement
-from memrelay.session import Call, Session, told_bytes
+from memrelay.session import Call, Session, parse_bytes
 
 RECEIPTS_PAGE = 100
 MIN_RELEVANCE = 0.3
@@ -72,13 +72,13 @@ class ReceiptPage(Answer):
     head: str
 
     @property
-    def signed(self) -> list[bytes]:
+    def receipt_bytes(self) -> list[bytes]:
         """The receipts' bytes.
 
         Raises:
             UntrustedRelayer: they are not in base64.
         """
-        return [told_bytes(text, "receipt") for text in self.receipts]
+        return [parse_bytes(text, "receipt") for text in self.receipts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Reading:
 
     def status(self, ids: Iterable[str]) -> Operation[tuple[MemoryStatus, ...]]:
         """Return how far up to 100 memories got."""
-        body = {"ids": listed("ids", ids)}
+        body = {"ids": to_json_list("ids", ids)}
         call = Call(method="POST", path="/v1/memories/status", body=body, repeatable=True)
         return Statuses.from_json((yield from self.session.call(call))).results
 
@@ -146,12 +146,12 @@ class Reading:
             "aliases": self._aliases(aliases or {}) or None,
             "source": source,
             "metadata": None if metadata is None else dict(metadata),
-            "writers": listed("writers", writers),
+            "writers": to_json_list("writers", writers),
             "min_relevance": min_relevance,
             "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
             "max_tokens": max_tokens,
             "explain": explain,
-            **_narrowing(kinds, tags, after, before, as_of),
+            **_build_narrowing(kinds, tags, after, before, as_of),
         }
         answer = yield from self.post(
             "/v1/recall",
@@ -168,7 +168,7 @@ class Reading:
             raise ValueError(
                 f"aliases are of {ALIASES_MAX} words at most, those of the settings among them."
             )
-        return {name: listed("aliases", others) for name, others in known.items()}
+        return {name: to_json_list("aliases", others) for name, others in known.items()}
 
     def ask(
         self,
@@ -184,7 +184,7 @@ class Reading:
         as_of: Moment | None = None,
     ) -> Operation[Reply]:
         """Answer a question from memories; what may be among them is narrowed as for `recall`."""
-        narrowing = _narrowing(kinds, tags, after, before, as_of)
+        narrowing = _build_narrowing(kinds, tags, after, before, as_of)
         body = {"question": question, "limit": limit, **narrowing}
         answer = yield from self.post(
             "/v1/ask",
@@ -223,7 +223,7 @@ class Reading:
         """Return whether this key holds grants, and none that lets it write in a namespace."""
         session, name = self.session, normalise_namespace(namespace)
         ledger = yield from session.ledger()
-        held = ledger.held_by(session.identity.public_key, session.now_ms())
+        held = ledger.list_grants_to(session.identity.public_key, session.now_ms())
         roles = {grant.role for grant in held if grant.whole_account or grant.names(name)}
         return bool(held) and not roles & {"owner", "writer"}
 
@@ -261,7 +261,7 @@ class Reading:
         Raises:
             UntrustedRelayer: the chain breaks, or lacks a receipt that this client was given.
         """
-        seen = self.session.seen.value
+        seen = self.session.trust_store.value
         known = {seen.receipt_seq: seen.receipt_head}
         relayers = yield from self.session.relayers()
         heirs = yield from self.session.heirs()
@@ -275,7 +275,11 @@ class Reading:
                 end = page.seq
                 known.setdefault(end, page.head)
             found = follow_receipts(
-                page.signed, relayers=relayers, account=self.session.account, seq=seq, head=head
+                page.receipt_bytes,
+                relayers=relayers,
+                account=self.session.account,
+                seq=seq,
+                head=head,
             )
             if any(known.get(one.seq, one.digest.hex()) != one.digest.hex() for one in found):
                 raise UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.")
@@ -297,7 +301,7 @@ class Reading:
     def checkpoint(self) -> Operation[Checkpoint]:
         """Return where the account's history stands, verified, to keep and to compare."""
         answer = SignedCheckpoint.from_json((yield from self._get("/v1/checkpoint")))
-        data = told_bytes(answer.checkpoint, "checkpoint")
+        data = parse_bytes(answer.checkpoint, "checkpoint")
         # Not by a key before the pinned one: anybody can name that one as their heir.
         relayers = yield from self.session.heirs()
         return read_checkpoint(data, relayers=relayers, account=self.session.account)
@@ -346,7 +350,7 @@ class Reading:
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Operation[Any]:
         """Send a body about one namespace or several, with their keys, and return the answer."""
-        several = listed("namespaces", namespaces)
+        several = to_json_list("namespaces", namespaces)
         if namespace is not None and several is not None:
             raise ValueError("Give a namespace or several namespaces, not both.")
         if several == []:
@@ -358,7 +362,7 @@ class Reading:
         call = Call(
             method="POST",
             path=path,
-            body={**given(body), **place},
+            body={**drop_unset(body), **place},
             unlock=names,
             repeatable=True,
             names_relayer=names_relayer,
@@ -371,7 +375,7 @@ class Reading:
         return self.session.settings.namespace if namespace is None else namespace
 
 
-def _narrowing(
+def _build_narrowing(
     kinds: Iterable[str] | None,
     tags: Iterable[str] | None,
     after: Moment | None,
@@ -379,15 +383,15 @@ def _narrowing(
     as_of: Moment | None,
 ) -> dict[str, Any]:
     return {
-        "kinds": listed("kinds", kinds),
-        "tags": listed("tags", tags),
+        "kinds": to_json_list("kinds", kinds),
+        "tags": to_json_list("tags", tags),
         "after": None if after is None else rfc3339(after),
         "before": None if before is None else rfc3339(before),
         "as_of": None if as_of is None else rfc3339(as_of),
     }
 
 
-def listed(name: str, values: Iterable[str] | None) -> list[str] | None:
+def to_json_list(name: str, values: Iterable[str] | None) -> list[str] | None:
     """Return a list for JSON.
 
     Raises:
@@ -398,7 +402,7 @@ def listed(name: str, values: Iterable[str] | None) -> list[str] | None:
     return None if values is None else list(values)
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that were given."""
     return {name: value for name, value in values.items() if value is not None}
 

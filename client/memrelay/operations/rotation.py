@@ -18,12 +18,12 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NamespaceRotation, Rotated, Rotation
 from memrelay.operations.keyholders import Keyholders, Receipted
-from memrelay.operations.reading import listed
+from memrelay.operations.reading import to_json_list
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import to_base64
 from memrelay.sealed.reissue import Reissue, reissue
-from memrelay.session import Call, told_namespace
+from memrelay.session import Call, parse_namespace
 
 EPOCHS_MAX = 8  # alive at once: the keys of a namespace have to fit into one unlock header
 RESEALS = ("revoked", "all", "none")
@@ -59,7 +59,9 @@ class Rotating(Keyholders):
                 )
             return [*alive, Root.generate(keyring.epoch + 1)]
 
-        withdrawn = [public_key_bytes(key) for key in dict.fromkeys(listed("revoke", revoke) or ())]
+        withdrawn = [
+            public_key_bytes(key) for key in dict.fromkeys(to_json_list("revoke", revoke) or ())
+        ]
         return (yield from self._rotate(roots, withdrawn, _choice(reseal)))
 
     def reseal(self, reseal: Choice = "all") -> Operation[None]:
@@ -87,7 +89,7 @@ class Rotating(Keyholders):
         """
         call = Call(method="GET", path=_PATH, repeatable=True)
         progress = Rotation.from_json((yield from self.session.call(call)))
-        if not lend or not progress.remaining or not (yield from self.session.sealed()):
+        if not lend or not progress.remaining or not (yield from self.session.is_sealed()):
             return progress
         keyring = yield from self.session.keyring()
         names = _lendable(progress.namespaces, len(keyring.roots()))
@@ -103,8 +105,8 @@ class Rotating(Keyholders):
             self.session.forget_grants()
             keyring = yield from self.session.keyring()
             ledger = yield from self.session.ledger()
-            if sent is not None and self._accepted(ledger, sent):
-                return _rotated(sent, withdrawn, ())
+            if sent is not None and self._is_accepted(ledger, sent):
+                return _make_rotated(sent, withdrawn, ())
             if "owner" not in keyring.roles:
                 raise NotGranted("Only an owner's key rotates an account.")
             if not set(withdrawn) <= set(ledger.holders(self.session.now_ms())):
@@ -125,8 +127,8 @@ class Rotating(Keyholders):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _accepted(self, ledger: Ledger, sent: Reissue) -> bool:
-        held = ledger.held_by(self.session.identity.public_key, self.session.now_ms())
+    def _is_accepted(self, ledger: Ledger, sent: Reissue) -> bool:
+        held = ledger.list_grants_to(self.session.identity.public_key, self.session.now_ms())
         return any(grant.grant == sent.own for grant in held)
 
     def _send(
@@ -147,7 +149,7 @@ class Rotating(Keyholders):
             yield from self.session.note_receipt(receipt, op=op, signed=signed)
         self.session.forget_grants()
         yield from self.session.keyring()  # which keeps the new epoch as seen
-        return _rotated(sent, withdrawn, receipts)
+        return _make_rotated(sent, withdrawn, receipts)
 
 
 def _call(body: Mapping[str, Any]) -> Call:
@@ -163,7 +165,7 @@ def _choice(reseal: Choice) -> Choice:
     return list(reseal)
 
 
-def _rotated(sent: Reissue, withdrawn: Sequence[bytes], receipts: Sequence[str]) -> Rotated:
+def _make_rotated(sent: Reissue, withdrawn: Sequence[bytes], receipts: Sequence[str]) -> Rotated:
     return Rotated(
         epoch=sent.epoch,
         serial=sent.serial,
@@ -182,5 +184,5 @@ def _lendable(namespaces: Iterable[NamespaceRotation], epochs: int) -> list[str]
     for entry in sorted(namespaces, key=lambda entry: not entry.waiting_for_keys):
         room -= epochs * (_KEY_BYTES + len(json.dumps(entry.name, ensure_ascii=False).encode()))
         if entry.remaining and (room >= 0 or not names):
-            names.append(told_namespace(entry.name))
+            names.append(parse_namespace(entry.name))
     return names

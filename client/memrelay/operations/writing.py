@@ -29,10 +29,10 @@ from memrelay.models import (
     Restored,
 )
 from memrelay.operations.listing import Listing
-from memrelay.operations.reading import listed
+from memrelay.operations.reading import to_json_list
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import Asked
-from memrelay.session import Call, told_namespace
+from memrelay.session import Call, parse_namespace
 
 BULK_ITEMS_MAX = 20
 BULK_ITEM_BYTES_MAX = 64 * 1024  # longer ones go alone; 20 of these stay below a body's 2 MiB
@@ -96,7 +96,7 @@ class Writing(Listing):
         return (yield from self._remember_one(self._body(draft)))
 
     def _remember_one(self, body: dict[str, Any]) -> Operation[Remembered]:
-        asked = self.session.asking([body["namespace"]])
+        asked = self.session.note_request([body["namespace"]])
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -137,7 +137,7 @@ class Writing(Listing):
         total = len(items) if isinstance(items, (list, tuple)) else None
         done = 0
 
-        def stored(bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
+        def store(bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
             nonlocal done
             results = yield from self._remember_bulk(bodies)
             done += len(results)
@@ -145,19 +145,19 @@ class Writing(Listing):
                 progress(done, total)
             return results
 
-        if (yield from self.session.sealed()):
+        if (yield from self.session.is_sealed()):
             # Fetched once here, not by each of the concurrent requests.
             yield from self.session.statement()
             yield from self.session.keyring()
         bodies = (self._body(_draft(item, namespace)) for item in items)
-        operations = (stored(chunk) for chunk in _chunks(bodies))
+        operations = (store(chunk) for chunk in _chunks(bodies))
         chunks: list[tuple[Remembered, ...]] = yield Each(operations, max(1, concurrency))
         return tuple(result for chunk in chunks for result in chunk)
 
     def _remember_bulk(self, bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
         if len(bodies) == 1:
             return ((yield from self._remember_one(bodies[0])),)
-        asked = self.session.asking(body["namespace"] for body in bodies)
+        asked = self.session.note_request(body["namespace"] for body in bodies)
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -184,10 +184,10 @@ class Writing(Listing):
         asked: Asked,
     ) -> Operation[None]:
         """Check that every new memory is one of its own, in a receipt for its namespace."""
-        recorded = yield from self._recorded(receipts, op="remember", asked=asked)
+        recorded = yield from self._read_recorded(receipts, op="remember", asked=asked)
         for result, body in zip(results, bodies, strict=True):
             namespace = normalise_namespace(body["namespace"])
-            if told_namespace(result.namespace) != namespace:
+            if parse_namespace(result.namespace) != namespace:
                 raise UntrustedRelayer("namespace", "The relayer answered for another namespace.")
             if result.duplicate or result.status == REJECTED:
                 continue
@@ -196,7 +196,7 @@ class Writing(Listing):
                 raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
             recorded.remove(stored)
 
-    def _recorded(
+    def _read_recorded(
         self, receipts: Iterable[str], *, op: str, asked: Asked
     ) -> Operation[set[tuple[str, int, str | None]]]:
         """Return the ids, revisions and namespaces that these receipts vouch for, each verified."""
@@ -206,11 +206,11 @@ class Writing(Listing):
             recorded |= {(item[0], item[1], receipt.namespace) for item in receipt.items}
         return recorded
 
-    def recorded_ids(
+    def read_recorded_ids(
         self, receipts: Iterable[str], *, op: str, asked: Asked
     ) -> Operation[set[str]]:
         """Return the ids that these receipts vouch for, each verified."""
-        return {one for one, _, _ in (yield from self._recorded(receipts, op=op, asked=asked))}
+        return {one for one, _, _ in (yield from self._read_recorded(receipts, op=op, asked=asked))}
 
     def wait(
         self, ids: Iterable[str], *, timeout_s: float = 60.0, until_uploaded: bool = False
@@ -223,7 +223,7 @@ class Writing(Listing):
             TimedOut: some are still under way after `timeout_s`.
         """
         until_s = self.session.monotonic() + timeout_s
-        order = tuple(listed("ids", ids) or ())
+        order = tuple(to_json_list("ids", ids) or ())
         final = STATES_FINAL | ({"uploaded"} if until_uploaded else set())
         known: dict[str, MemoryStatus] = {}
         pause_s = 0.1
@@ -261,7 +261,7 @@ class Writing(Listing):
             "source": source,
             "idempotency_key": idempotency_key or str(uuid4()),
         }
-        asked = self.session.asking([self.namespace_of(namespace)])
+        asked = self.session.note_request([self.namespace_of(namespace)])
         answer = yield from self.post("/v1/analyze", namespace, body, names_relayer=True)
         return (yield from self.note_analysis(answer, asked))
 
@@ -272,7 +272,7 @@ class Writing(Listing):
             UntrustedRelayer: one does not, or a receipt is false.
         """
         result = Analysis.from_json(answer)
-        recorded = yield from self._recorded(result.receipts, op="analyze", asked=asked)
+        recorded = yield from self._read_recorded(result.receipts, op="analyze", asked=asked)
         new = {one for one, revision, _ in recorded if revision == _FIRST}
         if not new.issuperset(fact.id for fact in result.facts if not fact.duplicate):
             raise UntrustedRelayer("receipt", "A new fact stands in no receipt.")

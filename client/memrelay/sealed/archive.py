@@ -166,7 +166,7 @@ class ChunkKey:
             raise Invalid("length", "A chunk has 1 byte to 1 MiB.")
         nonce = nonce or os.urandom(_NONCE_BYTES)
         sealed = bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
-            plaintext, self._associated(index, last), nonce, self.key
+            plaintext, self._make_associated_data(index, last), nonce, self.key
         )
         return _LENGTH.pack(len(nonce) + len(sealed)) + nonce + sealed
 
@@ -179,14 +179,14 @@ class ChunkKey:
         try:
             return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
                 sealed[_NONCE_BYTES:],
-                self._associated(index, last),
+                self._make_associated_data(index, last),
                 sealed[:_NONCE_BYTES],
                 self.key,
             )
         except CryptoError as error:
             raise Invalid("aead", f"Chunk {index} of the archive does not open.") from error
 
-    def _associated(self, index: int, last: bool) -> bytes:
+    def _make_associated_data(self, index: int, last: bool) -> bytes:
         return self.archive.bytes + _LENGTH.pack(index) + bytes([last])
 
 
@@ -209,7 +209,7 @@ def read_head(file: BinaryIO) -> Header:
     return read_header(header)
 
 
-def sealed_chunks(file: BinaryIO) -> Iterator[bytes]:
+def read_chunks(file: BinaryIO) -> Iterator[bytes]:
     """Yield the chunks that follow, each without its length in front; none that is cut.
 
     Raises:
@@ -233,7 +233,7 @@ def _read_sized(file: BinaryIO, *, least: int, most: int) -> bytes | None:
     return data
 
 
-def opened_chunks(file: BinaryIO, key: ChunkKey) -> Iterator[bytes]:
+def open_chunks(file: BinaryIO, key: ChunkKey) -> Iterator[bytes]:
     """Yield the plaintexts of a whole archive's chunks, to the last one.
 
     Raises:
@@ -241,7 +241,7 @@ def opened_chunks(file: BinaryIO, key: ChunkKey) -> Iterator[bytes]:
     """
     waiting: bytes | None = None
     index = 0
-    for sealed in sealed_chunks(file):
+    for sealed in read_chunks(file):
         if waiting is not None:
             yield key.open(index, waiting, last=False)
             index += 1
@@ -268,7 +268,7 @@ def read_records(chunks: Iterable[bytes]) -> Iterator[Record]:
     joined = JoinedChunks()
     for chunk in chunks:
         yield from joined.add(chunk)
-    if not joined.whole:
+    if not joined.is_whole:
         raise Invalid("record", "The archive ends within a record.")
 
 
@@ -279,7 +279,7 @@ class JoinedChunks:
         self._rest = bytearray()
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """True if no record is begun."""
         return not self._rest
 

@@ -37,7 +37,7 @@ class Place:
     revision: int
 
 
-def padded(record: bytes) -> bytes:
+def pad(record: bytes) -> bytes:
     """Return `u32 length ‖ record ‖ zeros`, at most about a tenth longer than the record."""
     length = 4 + len(record)
     power = length.bit_length() - 1
@@ -46,7 +46,7 @@ def padded(record: bytes) -> bytes:
     return (struct.pack(">I", len(record)) + record).ljust(size, b"\0")
 
 
-def unpadded(plaintext: bytes) -> bytes:
+def unpad(plaintext: bytes) -> bytes:
     """Return the record inside a padded plaintext.
 
     Raises:
@@ -54,7 +54,7 @@ def unpadded(plaintext: bytes) -> bytes:
     """
     length = int.from_bytes(plaintext[:4], "big")
     record = plaintext[4 : 4 + length]
-    if len(record) != length or padded(record) != plaintext:
+    if len(record) != length or pad(record) != plaintext:
         raise Invalid("padding", "An envelope's padding is damaged.")
     return record
 
@@ -90,7 +90,7 @@ def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
         )
     except (CryptoError, RuntimeError) as error:
         raise Invalid("aead", "An envelope does not open.") from error
-    return unpadded(plaintext)
+    return unpad(plaintext)
 
 
 @dataclass(frozen=True, slots=True)

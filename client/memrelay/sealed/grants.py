@@ -26,7 +26,7 @@ from memrelay.sealed.keys import (
     hex_bytes,
     public_key_bytes,
     same,
-    settled_namespace,
+    settle_namespace,
 )
 from memrelay.sealed.objects import (
     from_base64,
@@ -94,7 +94,7 @@ class Grant:
             for entry in self.scope
         )
 
-    def expired(self, at_ms: int) -> bool:
+    def is_expired(self, at_ms: int) -> bool:
         """Return whether the grant counts no more at this time."""
         return self.expires_ms is not None and self.expires_ms <= at_ms
 
@@ -201,7 +201,7 @@ def _read_scope_entry(entry: object) -> NamespaceScope | RootScope:
         root_id = hex_bytes(entry["root_id"], 32, "root id")
         return RootScope(check_epoch(entry["epoch"]), root_id)
     if isinstance(entry, dict) and members == {"ns", "epoch", "key_id"}:
-        name = settled_namespace(text_of(entry["ns"]))
+        name = settle_namespace(text_of(entry["ns"]))
         key_id = hex_bytes(entry["key_id"], 32, "key id")
         return NamespaceScope(name, check_epoch(entry["epoch"]), key_id)
     raise Invalid("scope", "a scope's entries name a namespace or a root.")
@@ -248,14 +248,14 @@ def _open_key(text: object, entry: NamespaceScope | RootScope) -> GrantedKey:
         data = from_base64(text, "key")
         if isinstance(entry, RootScope):
             root = Root(data, entry.epoch)
-            return _matching(root, same(root.root_id, entry.root_id))
+            return _find_match(root, same(root.root_id, entry.root_id))
         named = NamespaceKey(data, entry.epoch, entry.namespace)
-        return _matching(named, same(named.key_id, entry.key_id))
+        return _find_match(named, same(named.key_id, entry.key_id))
     except Invalid as error:
         raise UntrustedGrant(error.code, f"A grant's box: {error}") from error
 
 
-def _matching(key: GrantedKey, matches: bool) -> GrantedKey:
+def _find_match(key: GrantedKey, matches: bool) -> GrantedKey:
     if not matches:
         raise Invalid("key_id", "a key does not have the id that the grant names.")
     return key

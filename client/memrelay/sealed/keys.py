@@ -104,7 +104,7 @@ def hex_bytes(text: object, size: int, what: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def masked(text: str) -> str:
+def mask_key(text: str) -> str:
     """Return the first four and last four characters of a key's text."""
     return f"{text[:4]}…{text[-4:]}" if len(text) > 12 else "…"
 
@@ -195,7 +195,7 @@ class Identity:
         return self._seed.hex()
 
     def __repr__(self) -> str:
-        return f"Identity({masked(self.public_key.hex())})"
+        return f"Identity({mask_key(self.public_key.hex())})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -271,26 +271,26 @@ def normalise_namespace(name: str) -> str:
     Raises:
         Invalid: `namespace`, when the name is empty, too long or holds a refused character.
     """
-    text = _normalised(name)
+    text = _normalise(name)
     for found in _UNSEEN.finditer(text):
-        if not _joins(text, found.start()):
+        if not _is_joiner(text, found.start()):
             code = f"U+{ord(found[0]):04X}"
             raise Invalid("namespace", f"A namespace name holds {code}, which nobody sees.")
     return text
 
 
-def settled_namespace(name: str) -> str:
+def settle_namespace(name: str) -> str:
     """Return a name as something signed holds it: normalised, by the rules that always were.
 
     Raises:
         Invalid: `namespace`, when it is not.
     """
-    if _normalised(name) != name:
+    if _normalise(name) != name:
         raise Invalid("namespace", "A namespace is named in its normal form.")
     return name
 
 
-def _joins(text: str, at: int) -> bool:
+def _is_joiner(text: str, at: int) -> bool:
     """Return whether a joiner stands there between letters that are written with one."""
     beside = text[at - 1 : at] + text[at + 1 : at + 2]
     return (
@@ -301,7 +301,7 @@ def _joins(text: str, at: int) -> bool:
     )
 
 
-def _normalised(name: str) -> str:
+def _normalise(name: str) -> str:
     text = name.strip(" ")
     if len(text) > _NAMESPACE_SPELT_MAX:
         raise Invalid("namespace", "A namespace name has 1 to 128 characters.")

@@ -182,8 +182,8 @@ class Ledger:
             if (
                 grant.recipient == entry.issuer
                 and grant.role in _ISSUING_ROLES
-                and not self._withdrawn(grant)
-                and not grant.expired(entry.created_ms)
+                and not self._is_withdrawn(grant)
+                and not grant.is_expired(entry.created_ms)
             ):
                 yield _Authority(grant.role, depth)
 
@@ -191,34 +191,34 @@ class Ledger:
         return account_id_of(public_key) == self._account
 
     def _is_owner(self, public_key: bytes, at_ms: int) -> bool:
-        held = self.held_by(public_key, at_ms)
+        held = self.list_grants_to(public_key, at_ms)
         return self._founder(public_key) or any(grant.role == "owner" for grant in held)
 
-    def _withdrawn(self, grant: Grant) -> bool:
+    def _is_withdrawn(self, grant: Grant) -> bool:
         return any(
             entry.recipient == grant.recipient and entry.serial > grant.serial
             for entry in self._revocations
         )
 
-    def held_by(self, public_key: bytes, at_ms: int) -> list[Grant]:
+    def list_grants_to(self, public_key: bytes, at_ms: int) -> list[Grant]:
         """Return the grants that count for a key at this time."""
         return [
             grant
             for grant, _ in self._grants
             if grant.recipient == public_key
-            and not self._withdrawn(grant)
-            and not grant.expired(at_ms)
+            and not self._is_withdrawn(grant)
+            and not grant.is_expired(at_ms)
         ]
 
     def names(self, namespace: str, at_ms: int, *, but: bytes) -> bool:
         """Return whether a key, `but` not this one, holds a namespace by name at this time."""
         return any(
-            not self._withdrawn(grant) and not grant.expired(at_ms)
+            not self._is_withdrawn(grant) and not grant.is_expired(at_ms)
             for grant, _ in self._grants
             if grant.names(namespace) and grant.recipient != but
         )
 
-    def gave(self, namespace: str, public_key: bytes) -> bool:
+    def has_granted(self, namespace: str, public_key: bytes) -> bool:
         """Return whether a key was ever granted a namespace by name, even if not any more."""
         return any(
             grant.recipient == public_key and grant.names(namespace) for grant, _ in self._grants
@@ -226,14 +226,14 @@ class Ledger:
 
     def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
         """Return every key that holds anything at this time, with the grants that count for it."""
-        held = {key: self.held_by(key, at_ms) for key in self.recipients()}
+        held = {key: self.list_grants_to(key, at_ms) for key in self.recipients()}
         return {key: grants for key, grants in held.items() if grants}
 
     def recipients(self) -> list[bytes]:
         """Return every key that was ever granted anything, in order of its first grant."""
         return list(dict.fromkeys(grant.recipient for grant, _ in self._grants))
 
-    def revoked(self, public_key: bytes) -> bool:
+    def is_revoked(self, public_key: bytes) -> bool:
         """Return whether a key was ever withdrawn."""
         return any(entry.recipient == public_key for entry in self._revocations)
 
@@ -241,9 +241,9 @@ class Ledger:
         """Return whether a founder is not even shown the grant that the account begins with."""
         return self._founder(public_key) and all(grant.serial != 1 for grant, _ in self._grants)
 
-    def managed_by(self, relayer: bytes, at_ms: int) -> bool:
+    def is_managed_by(self, relayer: bytes, at_ms: int) -> bool:
         """Return whether this relayer is a custodian of the account."""
-        return any(grant.role == "custodian" for grant in self.held_by(relayer, at_ms))
+        return any(grant.role == "custodian" for grant in self.list_grants_to(relayer, at_ms))
 
     def keyring(self, identity: Identity, at_ms: int) -> "Keyring":
         """Return the keys that `identity` holds at this time.
@@ -252,7 +252,7 @@ class Ledger:
             UntrustedGrant: a grant to `identity` does not open or holds another key.
         """
         keyring = Keyring(self._account)
-        held = self.held_by(identity.public_key, at_ms)
+        held = self.list_grants_to(identity.public_key, at_ms)
         oldest = oldest_epoch(held)
         for grant in held:
             keyring.roles.add(grant.role)

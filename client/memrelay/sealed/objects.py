@@ -177,7 +177,7 @@ def sign_object(kind: str, payload: Mapping[str, Any], signer: Identity) -> byte
     """
     data = write_json({"v": 1, **payload})
     _read(kind, data)
-    return data + signer.sign(_signed_text(kind, data))
+    return data + signer.sign(_make_signed_text(kind, data))
 
 
 def _read(kind: str, payload: bytes) -> JsonObject:
@@ -205,7 +205,7 @@ def read_object(kind: str, data: bytes, *, signer: bytes | str) -> JsonObject:
     return value
 
 
-def claimed_member(data: bytes, name: str) -> object:
+def read_claimed_member(data: bytes, name: str) -> object:
     """Return a member of a signed object that is *not verified yet*: only to choose a key by.
 
     Raises:
@@ -227,12 +227,12 @@ def verify_signature(kind: str, payload: bytes, signature: bytes, signer: bytes)
         raise Invalid("signature", "A signed object is longer than its signature.")
     exact(signer, 32, "public key")
     try:
-        bindings.crypto_sign_open(signature + _signed_text(kind, payload), signer)
+        bindings.crypto_sign_open(signature + _make_signed_text(kind, payload), signer)
     except BadSignatureError as error:
         raise Invalid("signature", "A signature does not verify.") from error
 
 
-def _signed_text(kind: str, payload: bytes) -> bytes:
+def _make_signed_text(kind: str, payload: bytes) -> bytes:
     return b"memrelay/" + kind.encode() + b"/v1\0" + payload
 
 

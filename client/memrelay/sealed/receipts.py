@@ -15,9 +15,9 @@ from typing import Any
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import account_bytes, hash_256, hex_bytes, normalise_namespace
 from memrelay.sealed.objects import (
-    claimed_member,
     integer,
     list_of,
+    read_claimed_member,
     read_object,
     text_of,
     uuid_text,
@@ -217,7 +217,7 @@ def signer_of(data: bytes, relayers: Sequence[bytes]) -> bytes:
     Whatever it claims, it counts only once it is verified under the key returned.
     """
     try:
-        claimed = claimed_member(data, "relayer")
+        claimed = read_claimed_member(data, "relayer")
     except Invalid:
         claimed = None
     return next((key for key in relayers if key.hex() == claimed), relayers[-1])

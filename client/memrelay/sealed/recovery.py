@@ -25,7 +25,7 @@ def recovery_lines(identity: Identity, account: bytes) -> list[str]:
     return [_line(number, part, account) for number, part in enumerate(parts, 1)]
 
 
-def recovered_identity(text: str, account: bytes) -> Identity:
+def recover_identity(text: str, account: bytes) -> Identity:
     """Return the identity of a recovery key as it was typed: spaces and case do not matter.
 
     Raises:

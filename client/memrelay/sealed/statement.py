@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import hash_256, hex_bytes, public_key_bytes
-from memrelay.sealed.objects import claimed_member, integer, list_of, read_object
+from memrelay.sealed.objects import integer, list_of, read_claimed_member, read_object
 
 STATEMENT_AGE_MS_MAX = 600_000
 SUCCESSIONS_MAX = 64
@@ -38,7 +38,7 @@ class Statement:
     issued_ms: int
     unlock_keys: tuple[UnlockKey, ...]
 
-    def fresh(self, now_ms: int) -> bool:
+    def is_fresh(self, now_ms: int) -> bool:
         """Return whether the statement may still be relied on."""
         return abs(now_ms - self.issued_ms) <= STATEMENT_AGE_MS_MAX
 
@@ -56,7 +56,7 @@ def read_signer(data: bytes) -> bytes:
         UntrustedRelayer: it names none.
     """
     try:
-        return public_key_bytes(claimed_member(data, "relayer"))
+        return public_key_bytes(read_claimed_member(data, "relayer"))
     except Invalid as error:
         raise UntrustedRelayer(error.code, f"The relayer's statement: {error}") from error
 
@@ -77,7 +77,7 @@ def read_statement(data: bytes, *, pinned: bytes | None, now_ms: int) -> Stateme
         raise UntrustedRelayer(error.code, f"The relayer's statement: {error}") from error
     if pinned is not None and statement.relayer != pinned:
         raise UntrustedRelayer("pin", "The relayer has another key than the pinned one.")
-    if not statement.fresh(now_ms):
+    if not statement.is_fresh(now_ms):
         raise UntrustedRelayer(
             "stale", "The relayer's statement is more than 10 minutes off this machine's clock."
         )

@@ -91,7 +91,7 @@ def _record_seeds() -> Iterator[bytes]:
             header.archive,
             archive.open_box(header, Identity(bytes.fromhex(given["recipient_seed"]))),
         )
-        records = archive.read_records(archive.opened_chunks(file, key))
+        records = archive.read_records(archive.open_chunks(file, key))
         yield b"\n".join(archive.write_record(record)[4:] for record in records)
     yield b"\n".join(json.dumps(record).encode() for record in _whole())
 

@@ -91,7 +91,7 @@ def _compare(chain: grants.Chain, history: ledger.Ledger) -> None:
     assert chain.serial == history.serial
     for person in PEOPLE:
         theirs = [g.serial for g in chain.live(PublicKey(person.public), NOW_MS)]
-        ours = [g.serial for g in history.held_by(person.public, NOW_MS)]
+        ours = [g.serial for g in history.list_grants_to(person.public, NOW_MS)]
         assert theirs == ours, "somebody holds something else"
 
 
