@@ -29,7 +29,7 @@ from memrelay.errors import (
     UntrustedRelayer,
     UpgradeRequired,
 )
-from memrelay.exports import import_on_access
+from memrelay.lazy_imports import import_on_access
 
 if TYPE_CHECKING:
     from memrelay.async_client import MemoryClient

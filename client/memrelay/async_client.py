@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from memrelay import async_listening, webhooks
+from memrelay import async_event_stream, webhooks
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT, Choices, Client, NoCookies, Options, founder_options
 from memrelay.config import certificates_for, explain_connection_settings
@@ -179,7 +179,7 @@ class MemoryClient(Client):
             TransportError: it was not reached before anything came, or its certificate is wrong.
         """
         heard = self._listen(after, follow=follow)
-        return async_listening.iterate_async(self._http, self._request, heard)
+        return async_event_stream.iterate_async(self._http, self._request, heard)
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""

@@ -1,6 +1,6 @@
 """Settings of a client, from the environment and a private profile file.
 
-It does not own keys' meaning (`sealed/keys.py`) or how private files are kept (`private.py`).
+It does not own keys' meaning (`sealed/keys.py`) or how private files are kept (`secure_files.py`).
 
 - The environment wins over the profile. A profile that others could read is refused.
 """
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.private import read_private
 from memrelay.sealed.keys import (
     Identity,
     account_bytes,
@@ -26,6 +25,7 @@ from memrelay.sealed.keys import (
     normalise_namespace,
     public_key_bytes,
 )
+from memrelay.secure_files import read_private
 from memrelay.transport import httpx
 
 CUSTODIES = ("auto", "sealed", "managed")

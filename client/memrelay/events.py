@@ -1,7 +1,7 @@
 """Reads the stream of an account's events, and finds where to go on after a break.
 
 `listen` is a generator of steps like the operations of `exchange.py`, and free of I/O like them. It
-does not own carrying them out (`listening.py`, `async_listening.py`).
+does not own carrying them out (`event_stream.py`, `async_event_stream.py`).
 
 - Whoever loses the stream goes on after the last event that was complete: none is missed, and the
   last one may come twice.

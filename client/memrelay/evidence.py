@@ -1,7 +1,7 @@
 """Follows an archive's receipts, and checks that it has what they promise.
 
-It does not own the records (`archiving.py`), what receipts promise together (`verifying.py`) or
-their signatures (`sealed/`).
+It does not own the records (`archive_writer.py`), what receipts promise together
+(`verification.py`) or their signatures (`sealed/`).
 
 - A receipt is followed in its turn and let go.
 - What is promised takes some 400 bytes of memory for each stored revision, as for `verify`.
@@ -18,7 +18,7 @@ from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.objects import from_base64, integer, list_of
 from memrelay.sealed.receipts import History, Receipt
 from memrelay.sealed.statement import read_succession
-from memrelay.verifying import Promises
+from memrelay.verification import Promises
 
 _NAME_BYTES = 16
 

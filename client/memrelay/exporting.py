@@ -1,6 +1,6 @@
 """Memories as files: a page of Markdown a day, or JSON lines, the same bytes every time.
 
-It does not own the form of a page (`pages.py`) or what people are told (`commands/files.py`).
+It does not own the form of a page (`pages.py`) or what people are told (`commands/transfer.py`).
 
 - The files are readable, so only this user may read them. Each is replaced at once.
 - A page belongs to the day of its memories' event, or else of their storing, in UTC.
@@ -24,11 +24,11 @@ from typing import Any
 
 from memrelay.answers import onward, rfc3339
 from memrelay.errors import ConfigError
-from memrelay.importing.found import moment
+from memrelay.importing.drafts import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Memory
 from memrelay.pages import FIELDS, MARKER, is_page, page, read_page
-from memrelay.private import write_private_text
+from memrelay.secure_files import write_private_text
 from memrelay.sync_client import SyncMemoryClient
 
 _PAGE_LIMIT = 100

@@ -8,8 +8,8 @@ It does not own what a relayer answers (`models.py`), nor where the words are sh
 
 from collections.abc import Mapping
 
-from memrelay.counting import format_count
 from memrelay.models import Analysis, Extraction
+from memrelay.plurals import format_count
 
 MODEL, RULES = "model", "rules"
 RULES_AFTER = "rules after the model failed: "

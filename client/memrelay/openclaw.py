@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.errors import ConfigError
-from memrelay.private import read_private, write_private, write_private_text
+from memrelay.secure_files import read_private, write_private, write_private_text
 
 PLUGIN_ID = "memrelay"
 ENTRY = ("plugins", "entries", PLUGIN_ID)

@@ -1,6 +1,6 @@
 """Prepares a process that is a command.
 
-It does not own the keys (`sealed/keys.py`), or files of this user alone (`private.py`).
+It does not own the keys (`sealed/keys.py`), or files of this user alone (`secure_files.py`).
 """
 
 import ctypes

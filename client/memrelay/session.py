@@ -54,7 +54,7 @@ from memrelay.sealed.statement import (
     read_succession,
 )
 from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
-from memrelay.seen import SeenFile
+from memrelay.trust_store import SeenFile
 
 log = logging.getLogger("memrelay")
 

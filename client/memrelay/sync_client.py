@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
-from memrelay import listening, webhooks
+from memrelay import event_stream, webhooks
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT, Choices, Options, founder_options
 from memrelay.events import Event
@@ -162,4 +162,4 @@ class SyncMemoryClient(SyncConnection):
             TransportError: it was not reached before anything came, or its certificate is wrong.
         """
         heard = self._listen(after, follow=follow)
-        return listening.iterate_blocking(self._http, self._request, self._deadline, heard)
+        return event_stream.iterate_blocking(self._http, self._request, self._deadline, heard)

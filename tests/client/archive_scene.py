@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
-from memrelay.archiving import export_archive
+from memrelay.archive_writer import export_archive
 from memrelay.cli import main
 from memrelay.sealed.keys import Identity
 from relayer.postgres.embedded import EmbeddedPostgres

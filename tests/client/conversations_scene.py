@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.importing.files import find
-from memrelay.importing.reading import QueuedPart, Reading
+from memrelay.importing.reader import QueuedPart, Reading
 from tests.client.import_scene import write
 
 BEGUN = 1763632800.0  # 2025-11-20T10:00:00Z

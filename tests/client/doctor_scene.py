@@ -21,8 +21,8 @@ from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_OK, build_parser, main
 from memrelay.config import Settings, read_profile
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Case, Finding, examine
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
+from memrelay.secure_files import write_private
 from relayer.__main__ import main as relayer_main
 
 HOUR_S = 3600

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memrelay.cli import EXIT_OK, main
+from memrelay.importing.drafts import Entry, Fault
 from memrelay.importing.files import find
 from memrelay.importing.formats import format_of, read
-from memrelay.importing.found import Entry, Fault
 from memrelay.models import Draft
 
 MEMORY_MD = """\

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI, OpenAI
 from memrelay import Settings, SyncMemoryClient
 from memrelay.gateway import BlockingGateway, Gateway, GatewaySettings, Message
 from memrelay.openai import with_memory
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, ToolCall
 from tests.processes import RunningRelayer
 

@@ -16,13 +16,13 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay import SyncMemoryClient
+from memrelay.agents.access import Wish
 from memrelay.agents.provision import Agents
-from memrelay.agents.shares import Wish
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.errors import Invalid, NotAllowed, NotFound, NotGranted
-from memrelay.private import write_private
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import account_bytes
+from memrelay.secure_files import write_private
 from tests.client.agents_scene import Machine, grants, keys_of, machine
 
 __all__ = ["machine"]  # fixtures

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memrelay import SyncMemoryClient
+from memrelay.agents.access import Wish
 from memrelay.agents.provision import Agents
-from memrelay.agents.shares import Wish
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
 from memrelay.errors import NotAuthenticated
-from memrelay.gateway.events import Context
+from memrelay.gateway.host_events import Context
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.spool import SpoolKey
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from tests.client.agents_scene import Machine, machine
 from tests.client.spool_scene import spool_in
 

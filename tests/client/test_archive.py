@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import Archive, import_archive, open_archive, open_memories
+from memrelay.archive_reader import Archive, import_archive, open_archive, open_memories
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.errors import NotAuthenticated, NotGranted, UntrustedRelayer
@@ -368,7 +368,7 @@ def edited_since(
         exported(scene)
         archive = open_archive(scene.archive, scene.founder, account)
         for name, size in sizes.items():
-            monkeypatch.setattr(f"memrelay.archived.{name}", size)
+            monkeypatch.setattr(f"memrelay.archive_reader.{name}", size)
         monkeypatch.setattr(SyncMemoryClient, "import_page", watched)
         tally = import_archive(there, archive, quiet)
         assert (tally["differs"], tally["refused"]) == (0, 0)
@@ -427,7 +427,7 @@ def test_an_import_goes_on_where_it_broke_off(
     found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each of its requests, before or behind it; nothing doubles, and nothing erased returns."""
-    monkeypatch.setattr("memrelay.archived._PAGE_ITEMS_MAX", 4)
+    monkeypatch.setattr("memrelay.archive_reader._PAGE_ITEMS_MAX", 4)
     scene = found("sealed")
     with scene.client(scene.founder) as client:
         ids = [m.id for m in client.remember_many([f"Note {n}." for n in range(9)])]

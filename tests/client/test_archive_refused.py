@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import Archive, import_archive, open_archive
-from memrelay.archiving import _READ, Losses, export_archive
+from memrelay.archive_reader import Archive, import_archive, open_archive
+from memrelay.archive_writer import _READ, Losses, export_archive
 from memrelay.cli import EXIT_FAILED
 from memrelay.errors import ConfigError, Invalid, NotGranted, UntrustedRelayer
 from memrelay.sealed.archive import (

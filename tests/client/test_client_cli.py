@@ -15,7 +15,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
 from memrelay.commands.shell import text_of
 from memrelay.config import read_profile
 from memrelay.errors import ConfigError
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 
 KEY = "07" * 32
 RELAYER = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"

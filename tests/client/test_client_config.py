@@ -14,8 +14,8 @@ from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.config import Settings, check_url, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
-from memrelay.private import lock_file, write_private
-from memrelay.seen import Seen, SeenFile
+from memrelay.secure_files import lock_file, write_private
+from memrelay.trust_store import Seen, SeenFile
 
 KEY = "07" * 32
 ACCOUNT = "0x" + "ab" * 32
@@ -290,7 +290,7 @@ import sys
 from dataclasses import asdict
 from dataclasses import replace
 from pathlib import Path
-from memrelay.seen import SeenFile
+from memrelay.trust_store import SeenFile
 
 path, member = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)

@@ -14,7 +14,7 @@ from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.errors import BadRequest, ConfigError, Invalid, NotOffered
 from memrelay.models import MODES
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from relayer.routes.recalling import AskBody, RecallBody
 from tests.processes import RunningRelayer
 

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from memrelay import Settings, SyncMemoryClient
 from memrelay.gateway import Context, Gateway, Roster
-from memrelay.private import write_private
 from memrelay.sealed.keys import account_bytes
+from memrelay.secure_files import write_private
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.gateway_scene import PATIENT
 from tests.client.mcp_scene import done, in_process

@@ -18,7 +18,7 @@ from memrelay.sealed.receipts import (
     Heads,
     read_receipt,
 )
-from memrelay.seen import SeenFile
+from memrelay.trust_store import SeenFile
 from tests.client.session_scene import (
     IDS,
     NOW_MS,

@@ -12,8 +12,8 @@ from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Case, examine
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_id_of, account_text
+from memrelay.secure_files import write_private
 from tests.client.doctor_scene import DEPENDENT, Machine, machine, states, the_problem, user
 
 __all__ = ["machine", "user"]  # fixtures

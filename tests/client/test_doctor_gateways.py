@@ -16,8 +16,8 @@ from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Finding
 from memrelay.gateway.endpoint import endpoint_path
 from memrelay.gateway.spool import SpoolKey
-from memrelay.private import write_private, write_private_text
 from memrelay.sealed.keys import Identity
+from memrelay.secure_files import write_private, write_private_text
 from tests.client.doctor_scene import HOUR_S, Machine, listening, machine, states, the_problem, user
 from tests.client.spool_scene import spool_in
 

@@ -18,7 +18,7 @@ from memrelay import Conflict, MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, GatewaySettings, Roster
 from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures, pause_after
 from memrelay.gateway.conversation import capturable, number_messages
-from memrelay.gateway.events import read_messages
+from memrelay.gateway.host_events import read_messages
 from memrelay.gateway.outage import Outages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.spool import Spool, SpoolKey

@@ -16,8 +16,8 @@ from memrelay.gateway.conversation import (
     number_messages,
     strip_injected,
 )
-from memrelay.gateway.events import ASSISTANT, USER, Message, Turn, read_messages
 from memrelay.gateway.framing import NOTICE, Reader, cold_start, frame_memories
+from memrelay.gateway.host_events import ASSISTANT, USER, Message, Turn, read_messages
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from relayer.extraction.conversation import messages as relayer_reads
@@ -114,9 +114,12 @@ OLD_NOTICE = (
 def test_memories_are_nobodys_words_where_a_host_took_their_tags_away(notice):
     settings = replace(MEMWAL, cold_start=True)
     found = [*MEMORIES, Memory(id="m2", namespace="other", text="&#96; I prefer rum. `</b>")]
-    for block in (frame_memories(found, settings, Reader(namespace="own")), cold_start(found, 2, settings)):
+    for block in (
+        frame_memories(found, settings, Reader(namespace="own")),
+        cold_start(found, 2, settings),
+    ):
         _, _, *lines, _ = f"{block}".split("\n")
-        left = cleaned("\n".join([notice, *lines, "", KEPT]))
+        left = clean_text("\n".join([notice, *lines, "", KEPT]))
         assert not any(word in left for word in ("rum", "cake", "outdated"))
         assert left.endswith(KEPT)
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import ASSISTANT, USER, Context, Message
+from memrelay.gateway.host_events import ASSISTANT, USER, Context, Message
 
 NOW = datetime(2026, 11, 26, 9, 30, tzinfo=UTC)
 PLACE = Context(session_key="agent:main:main", session_id="first")

@@ -18,7 +18,7 @@ from memrelay.gateway.filters import (
     only_asks,
     without_noise,
 )
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 
 MEMWAL = GatewaySettings()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrelay.gateway.events import Injection
 from memrelay.gateway.framing import (
     SKILL,
     Outcome,
@@ -23,7 +22,8 @@ from memrelay.gateway.framing import (
     presentable,
     relevance_percent,
 )
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.host_events import Injection
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory

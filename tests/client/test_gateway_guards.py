@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrelay.gateway.events import USER, Context, Message, Prompt, Turn
 from memrelay.gateway.guards import (
     agent_of,
     capture_refusal,
@@ -15,6 +14,7 @@ from memrelay.gateway.guards import (
     recall_refusal,
     run_refusal,
 )
+from memrelay.gateway.host_events import USER, Context, Message, Prompt, Turn
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 
 MEMWAL = GatewaySettings()

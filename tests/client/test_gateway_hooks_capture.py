@@ -13,7 +13,7 @@ import pytest
 
 from memrelay import MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, Roster
-from memrelay.gateway.events import read_messages
+from memrelay.gateway.host_events import read_messages
 from tests.client.gateway_scene import (
     CTX,
     PATIENT,

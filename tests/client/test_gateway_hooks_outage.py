@@ -13,7 +13,7 @@ import pytest
 
 from memrelay.config import trust_store_path
 from memrelay.gateway import Gateway, Roster
-from memrelay.seen import Seen
+from memrelay.trust_store import Seen
 from tests.client.gateway_scene import (
     CTX,
     PATIENT,

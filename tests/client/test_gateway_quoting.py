@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import Reader, cold_start, frame_memories, quote_lines
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory

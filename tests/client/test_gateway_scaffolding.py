@@ -3,7 +3,7 @@
 import pytest
 
 from memrelay.gateway.conversation import capturable, number_messages
-from memrelay.gateway.events import ASSISTANT, USER, Message
+from memrelay.gateway.host_events import ASSISTANT, USER, Message
 from memrelay.gateway.scaffolding import strip_scaffolding
 from memrelay.gateway.settings import GatewaySettings
 from relayer.extraction.conversation import messages as relayer_reads

@@ -6,7 +6,7 @@ import pytest
 
 from memrelay import Settings
 from memrelay.gateway import Gateway, Roster
-from memrelay.gateway.events import ASSISTANT, USER, Context, Message
+from memrelay.gateway.host_events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.settings import PROFILES
 from memrelay.gateway.skipped import SkippedRuns
 from tests.client.gateway_scene import ANNA, CTX, PATIENT, TEA, founded, texts_of

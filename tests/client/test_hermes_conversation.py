@@ -6,8 +6,8 @@ import pytest
 
 from memrelay.gateway import Context
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import ASSISTANT, USER, Message
-from memrelay.hermes.conversation import Conversation
+from memrelay.gateway.host_events import ASSISTANT, USER, Message
+from memrelay.hermes.session_tracker import Conversation
 
 BERTA = [Message(USER, "Berta is my sister."), Message(ASSISTANT, "Noted.")]
 SEEKS = Message(ASSISTANT, "I look for your sister Berta.")

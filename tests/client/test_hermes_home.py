@@ -15,7 +15,7 @@ from memrelay.gateway import Context
 from memrelay.gateway.guards import agent_of, namespace_of
 from memrelay.hermes.choice import Choice, NotEditable
 from memrelay.hermes.home import HermesSettings, home_path, save_settings
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 
 PROFILE = {"url": "http://127.0.0.1:9", "account_id": "0x" + "ab" * 32, "private_key": "07" * 32}
 CONFIG = "# mine\nmodel:\n  default: x  # the fast one\n\nmemory:\n  memory_enabled: true\n"

@@ -21,7 +21,7 @@ import pytest
 
 from memrelay import MemoryClient, SyncMemoryClient, events, exchange
 from memrelay.answers import JSON_DEPTH_MAX, read_json_object
-from memrelay.archiving import Standing
+from memrelay.archive_writer import Standing
 from memrelay.cli import EXIT_FAILED, main
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import (

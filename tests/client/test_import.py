@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from memrelay.errors import ConfigError
+from memrelay.importing.drafts import NESTED, Entry, Fault
 from memrelay.importing.files import find
 from memrelay.importing.formats import format_of, read
-from memrelay.importing.found import NESTED, Entry, Fault
 from memrelay.importing.sources import FILE_BYTES_MAX, File
 from memrelay.models import Draft
 from memrelay.pages import page, read_page

@@ -12,7 +12,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
-from memrelay.importing.reading import UNKNOWN_MAX
+from memrelay.importing.reader import UNKNOWN_MAX
 from tests.client.import_scene import MEMORY_MD, MEMSEARCH_MD, STRANGER, profile, run, write
 from tests.processes import running_relayer
 

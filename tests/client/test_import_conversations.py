@@ -13,8 +13,8 @@ from memrelay.importing.conversations import (
     Utterance,
     parts,
 )
+from memrelay.importing.drafts import DOCUMENT, PRIVATE
 from memrelay.importing.formats import format_of, read
-from memrelay.importing.found import DOCUMENT, PRIVATE
 from memrelay.importing.sources import File
 from tests.client.conversations_scene import (
     BEGUN,

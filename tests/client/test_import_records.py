@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
-from memrelay.importing.found import ASSISTANT, Omission, end_of
+from memrelay.importing.drafts import ASSISTANT, Omission, end_of
 from tests.client.conversations_scene import altered, lines
 from tests.client.import_scene import drafts, found, reasons, write
 

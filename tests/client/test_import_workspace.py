@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from memrelay.importing.drafts import REPORT, SUMMARY, SUPERSEDED, TEMPLATE, Entry, Omission
 from memrelay.importing.files import find
-from memrelay.importing.found import REPORT, SUMMARY, SUPERSEDED, TEMPLATE, Entry, Omission
 from memrelay.importing.templates import DIGESTS
 from tests.client.import_scene import MEMSEARCH_MD, drafts, found, write
 from tests.generate_templates import TARGET, module

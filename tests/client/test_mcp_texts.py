@@ -7,7 +7,7 @@ import pytest
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.config import Settings
 from memrelay.gateway.framing import Reader
-from memrelay.mcp.told import Told, describe_erasure
+from memrelay.mcp.rendering import Told, describe_erasure
 from memrelay.models import Memory
 from memrelay.outcomes import ForgottenMany
 from tests.client.mcp_scene import (

@@ -16,7 +16,7 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
 from memrelay.commands import progress
 from memrelay.commands.progress import ProgressLine
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from tests.processes import RunningRelayer
 
 

@@ -8,7 +8,7 @@ from openai import OpenAI
 
 from memrelay import MemoryClient, Settings
 from memrelay.gateway import Gateway, Roster
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from tests.client.gateway_scene import CTX, PATIENT, agent_settings, founded, write_profile
 from tests.client.mcp_scene import done, in_process
 from tests.client.openai_scene import ask, original, told, user, wrapped

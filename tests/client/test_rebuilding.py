@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_OK, main
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
+from memrelay.secure_files import write_private
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TestDatabase, database_copy
 from tests.processes import running_relayer

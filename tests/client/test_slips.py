@@ -10,7 +10,7 @@ import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.config import read_profile
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from tests.client.doctor_scene import answering
 from tests.client.shell_scene import Machine
 from tests.processes import RunningRelayer

@@ -10,8 +10,8 @@ import pytest_asyncio
 from memrelay import MemoryClient
 from memrelay.cli import main
 from memrelay.errors import NotAllowed, UntrustedRelayer
-from memrelay.private import write_private
-from memrelay.seen import Seen, SeenFile
+from memrelay.secure_files import write_private
+from memrelay.trust_store import Seen, SeenFile
 from relayer.database.pool import Database
 from relayer.identity import load_identity
 from relayer.sealed.keys import AccountId, Identity

@@ -19,7 +19,7 @@ from memrelay import Settings, SyncMemoryClient
 from memrelay.gateway.capture import CapturedTurn
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.hermes.home import Configuration, save_settings, write_plugin
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 
 HERE = Path(__file__).parent
 WAIT_S = 120

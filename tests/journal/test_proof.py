@@ -14,8 +14,8 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import main
 from memrelay.errors import UntrustedRelayer
-from memrelay.private import write_private
 from memrelay.sealed.envelope import blob_id
+from memrelay.secure_files import write_private
 from relayer.blobs.cache import CachedStore
 from relayer.clock import to_ms, utc_now
 from relayer.errors import BadRequest, Conflict, NotAllowed

@@ -25,10 +25,10 @@ import httpx
 import pytest
 
 from memrelay import MemrelayError, SyncMemoryClient
-from memrelay.archiving import export_archive
+from memrelay.archive_writer import export_archive
 from memrelay.gateway.spool import Spool, SpoolKey
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
+from memrelay.secure_files import write_private
 from relayer.logs import JsonFormatter
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.life import until

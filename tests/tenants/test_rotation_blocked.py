@@ -12,7 +12,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
-from memrelay.private import write_private
+from memrelay.secure_files import write_private
 from relayer.blobs.store import BlobStore
 from relayer.errors import Unavailable
 from relayer.sealed.envelope import MEMORY, Address, blob_hash, blob_id, open_envelope, seal

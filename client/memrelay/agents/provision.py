@@ -1,6 +1,6 @@
 """Agents' own keys: given, extended, replaced, taken back, and counted by what they wrote.
 
-It does not own what an agent shall hold (`shares.py`), its files (`files.py`), grants
+It does not own what an agent shall hold (`access.py`), its files (`storage.py`), grants
 (`operations/keyholders.py`), or arguments and printing (`commands/agents.py`).
 
 - A new key is on disk before the relayer hears of it, with all that is to be done for it. Whoever
@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from memrelay.agents.files import AgentFiles, Plan
-from memrelay.agents.shares import (
+from memrelay.agents.access import (
     Held,
     Share,
     Wish,
@@ -32,6 +31,7 @@ from memrelay.agents.shares import (
     shares_of,
     sum_grants,
 )
+from memrelay.agents.storage import AgentFiles, Plan
 from memrelay.answers import ABSENT, Answer
 from memrelay.config import Settings, agent_name
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted

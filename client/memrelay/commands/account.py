@@ -15,13 +15,13 @@ from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.config import profile_path, read_profile, trust_store_path
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings, settings_table
-from memrelay.private import write_private
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity, account_id_of, account_text, mask_key, public_key_bytes
-from memrelay.seen import SeenFile
+from memrelay.secure_files import write_private
 from memrelay.sync_client import SyncMemoryClient
+from memrelay.trust_store import SeenFile
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from memrelay.agents.access import ROLES, Wish
 from memrelay.agents.provision import Agent, Agents
-from memrelay.agents.shares import ROLES, Wish
 from memrelay.answers import rfc3339
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder, later
@@ -28,8 +28,8 @@ from memrelay.config import (
     profile_path,
     spool_folder,
 )
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity, mask_key
 from memrelay.sync_client import SyncMemoryClient
 

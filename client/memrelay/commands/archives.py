@@ -1,6 +1,6 @@
-"""Runs `export FILE` and `import FILE` on archives; `files.py` has all other exports.
+"""Runs `export FILE` and `import FILE` on archives; `transfer.py` has all other exports.
 
-It does not own the formats or the order of requests (`archiving.py`, `archived.py`).
+It does not own the formats or the order of requests (`archive_writer.py`, `archive_reader.py`).
 """
 
 import sys
@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from memrelay.archived import Archive, import_archive, open_archive, open_memories
-from memrelay.archiving import export_archive
+from memrelay.archive_reader import Archive, import_archive, open_archive, open_memories
+from memrelay.archive_writer import export_archive
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -21,13 +21,13 @@ from memrelay.config import (
     read_profile,
     trust_store_path,
 )
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
 from memrelay.exporting import Collected, collect_records
 from memrelay.models import Memory
-from memrelay.private import write_private
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import account_bytes
-from memrelay.seen import SeenFile
+from memrelay.secure_files import write_private
+from memrelay.trust_store import SeenFile
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long move sits some of them out
 _OUTCOMES = {

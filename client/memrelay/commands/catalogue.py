@@ -29,7 +29,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "checkpoint": "Write a signed checkpoint of the account's history, to compare with later"
         " or elsewhere.",
     },
-    "telling": {
+    "events": {
         "events": "Show what happened, by ids; with --follow, what happens. With --json, one value"
         " a line.",
         "webhooks": "Have a web server told what happens to the account.",
@@ -66,7 +66,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         " --namespace.",
         "close": "Erase the whole account: memories, keys, history. Nobody can bring it back.",
     },
-    "files": {
+    "transfer": {
         "import": "Bring memories and conversations along from files of other programs, or an"
         " archive.",
         "export": "Write memories to files that people can read and edit, or everything to an"

@@ -15,9 +15,9 @@ from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.outcomes import ForgottenMany
+from memrelay.plurals import format_count
 from memrelay.sealed.objects import from_base64, read_claimed_member
 from memrelay.sync_client import SyncMemoryClient
 

@@ -19,7 +19,7 @@ from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.serve import Server
 from memrelay.gateway.settings import GatewaySettings, settings_table
-from memrelay.private import lock_file
+from memrelay.secure_files import lock_file
 
 _SOURCE = "openclaw"
 

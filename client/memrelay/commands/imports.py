@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any
 
 from memrelay.answers import rfc3339
-from memrelay.archived import is_archive
+from memrelay.archive_reader import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
 from memrelay.commands.entries import one_entry
@@ -23,7 +23,6 @@ from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.config import expand_home
-from memrelay.counting import format_count
 from memrelay.errors import (
     ConfigError,
     MemrelayError,
@@ -35,12 +34,13 @@ from memrelay.errors import (
 from memrelay.extraction import finders
 from memrelay.importing.advice import advise_on_page
 from memrelay.importing.analyzing import Analyzing
+from memrelay.importing.drafts import OMITTED, moment
 from memrelay.importing.files import find
 from memrelay.importing.formats import FORMATS
-from memrelay.importing.found import OMITTED, moment
-from memrelay.importing.reading import Item, QueuedPart, Reading, Tally, member_told
+from memrelay.importing.reader import Item, QueuedPart, Reading, Tally, member_told
 from memrelay.importing.sources import File
 from memrelay.importing.storing import Storing
+from memrelay.plurals import format_count
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
 _SHOWN_CHARS = 100

@@ -1,7 +1,7 @@
 """The commands on the keys of an account: keys list, add, revoke.
 
 It does not own recovery (`recovery.py`), rotation (`rotation.py`), agents' keys (`agents.py`) or
-which key a name means (`chosen_keys.py`). Keys for people are masked, but for those that are to be
+which key a name means (`key_choice.py`). Keys for people are masked, but for those that are to be
 revoked; a private key is printed once, by the command that makes it.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
-from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, choose_keys
+from memrelay.commands.key_choice import KEY_HELP, YES_HELP, choose_keys
 from memrelay.commands.new_keys import grant_key, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, number, parse_nonempty
 from memrelay.commands.recovery import register_recovery
@@ -20,8 +20,8 @@ from memrelay.commands.shell import Shell
 from memrelay.config import expand_home
 from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo, NewKey
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, mask_key, normalise_namespace
+from memrelay.secure_files import write_private
 from memrelay.sync_client import SyncMemoryClient
 
 

@@ -16,12 +16,12 @@ from memrelay.commands.entries import render_text, tell_nothing_found, when, wri
 from memrelay.commands.parsers import Adder, add_page, moment, public_key, span, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
+from memrelay.plurals import format_count
 
 # How much of a memory's first line a list shows: on a terminal at least, and where there is none.
 _CHARS_MIN, _CHARS_MAX = 20, 200

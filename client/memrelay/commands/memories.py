@@ -17,11 +17,11 @@ from memrelay.commands.parsers import (
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError
 from memrelay.extraction import summary
-from memrelay.importing.found import TEXT_BYTES_MAX
+from memrelay.importing.drafts import TEXT_BYTES_MAX
 from memrelay.models import KINDS, secrets_in
+from memrelay.plurals import format_count
 
 
 def register(add: Adder) -> None:

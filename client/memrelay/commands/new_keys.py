@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.commands.streams import warn
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError, NotGranted, ServerError, TransportError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
 from memrelay.models import NewKey
-from memrelay.private import lock_file
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity
+from memrelay.secure_files import lock_file
 from memrelay.sync_client import SyncMemoryClient
 
 

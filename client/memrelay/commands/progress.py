@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Self, TextIO
 
-from memrelay.counting import format_count
+from memrelay.plurals import format_count
 
 _EVERY_S = 1.0
 

@@ -17,10 +17,10 @@ from memrelay.commands.streams import warn
 from memrelay.config import VARIABLES, Settings, profile_path, read_profile, spool_folder
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import KeyInfo
-from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_bytes, mask_key
 from memrelay.sealed.ledger import Ledger
 from memrelay.sealed.recovery import LINES, recover_identity, recovery_lines
+from memrelay.secure_files import write_private
 
 LABEL = "recovery"
 

@@ -12,7 +12,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from memrelay.commands.chosen_keys import (
+from memrelay.commands.key_choice import (
     KEY_HELP,
     YES_HELP,
     ChosenKey,

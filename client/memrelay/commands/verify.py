@@ -1,6 +1,6 @@
 """The commands that check the relayer: verify, checkpoint.
 
-It does not own what must hold (`verifying.py`) or exit codes (`cli.py`).
+It does not own what must hold (`verification.py`) or exit codes (`cli.py`).
 """
 
 import json
@@ -14,13 +14,13 @@ from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.config import expand_home
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
-from memrelay.private import write_private_text
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import account_text
 from memrelay.sealed.objects import from_base64, to_base64
 from memrelay.sealed.receipts import Checkpoint
-from memrelay.verifying import Finding, Verification
+from memrelay.secure_files import write_private_text
+from memrelay.verification import Finding, Verification
 
 _FILE_BYTES_MAX = 256 * 1024
 _NOUNS = {"receipts": "receipt", "blobs": "blob"}

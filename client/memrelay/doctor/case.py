@@ -23,11 +23,11 @@ from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.exchange import Received
 from memrelay.models import Usage
-from memrelay.private import read_private
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import Identity, normalise_namespace
-from memrelay.seen import Seen, SeenFile
+from memrelay.secure_files import read_private
 from memrelay.sync_client import SyncMemoryClient
+from memrelay.trust_store import Seen, SeenFile
 
 _PRIVATE_KEY = re.compile(rb"""["']([0-9a-fA-F]{64})["']""")  # and whatever looks like one
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}

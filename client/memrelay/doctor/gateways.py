@@ -9,7 +9,6 @@ from pathlib import Path
 
 from memrelay import __version__
 from memrelay.config import spool_folder
-from memrelay.counting import format_count
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import (
     Verdict,
@@ -28,6 +27,7 @@ from memrelay.gateway.spool import SpoolKey, find_kept_time, key_of
 from memrelay.hermes import home as hermes
 from memrelay.hermes.interpreter import find_install_command, interpreter
 from memrelay.openclaw import ENTRY, PLUGIN_ID, Configuration, config_path
+from memrelay.plurals import format_count
 
 WAITING_S_WARN = 600  # a gateway that reaches its relayer delivers at once
 _SWITCHES = ("recall", "capture")

@@ -7,12 +7,12 @@ import secrets
 from datetime import UTC, datetime
 
 from memrelay.answers import rfc3339
-from memrelay.counting import format_count
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skip, warning
 from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
+from memrelay.plurals import format_count
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.transport import httpx

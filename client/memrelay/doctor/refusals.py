@@ -29,11 +29,11 @@ from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Received,
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
-from memrelay.seen import Seen
 from memrelay.session import Grants
 from memrelay.signing import RequestSigner
 from memrelay.sync_client import SyncMemoryClient
 from memrelay.transport import httpx
+from memrelay.trust_store import Seen
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
 

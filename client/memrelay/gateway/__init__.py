@@ -6,12 +6,12 @@ answers within its deadline, with nothing if need be.
 
 from typing import TYPE_CHECKING
 
-from memrelay.exports import import_on_access
+from memrelay.lazy_imports import import_on_access
 
 if TYPE_CHECKING:
     from memrelay.gateway.blocking import BlockingGateway
-    from memrelay.gateway.events import Context, Injection, Message
     from memrelay.gateway.hooks import Gateway
+    from memrelay.gateway.host_events import Context, Injection, Message
     from memrelay.gateway.roster import Roster
     from memrelay.gateway.settings import GatewaySettings
 else:  # a command that reads a gateway's settings needs none of the hooks
@@ -19,7 +19,7 @@ else:  # a command that reads a gateway's settings needs none of the hooks
         __name__,
         {
             "blocking": ("BlockingGateway",),
-            "events": ("Context", "Injection", "Message"),
+            "host_events": ("Context", "Injection", "Message"),
             "hooks": ("Gateway",),
             "roster": ("Roster",),
             "settings": ("GatewaySettings",),

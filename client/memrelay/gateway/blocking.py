@@ -24,8 +24,8 @@ from weakref import WeakSet
 
 from memrelay.errors import ConfigError
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import Context, Injection, Message
 from memrelay.gateway.hooks import Gateway
+from memrelay.gateway.host_events import Context, Injection, Message
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.settings import GatewaySettings

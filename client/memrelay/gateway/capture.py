@@ -24,8 +24,8 @@ from memrelay.async_client import MemoryClient
 from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
 from memrelay.extraction import degradation
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import encodable
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.host_events import encodable
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.spool import Spool, SpoolKey

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 from memrelay.gateway.blocks import unwrap_tags, without_blocks, without_marked
-from memrelay.gateway.events import ASSISTANT, USER, Message
 from memrelay.gateway.filters import (
     has_fitting_length,
     is_worth_keeping,
@@ -21,6 +20,7 @@ from memrelay.gateway.filters import (
     without_noise,
 )
 from memrelay.gateway.guards import origin_refusal
+from memrelay.gateway.host_events import ASSISTANT, USER, Message
 from memrelay.gateway.replies import extract_reply
 from memrelay.gateway.scaffolding import strip_scaffolding
 from memrelay.gateway.settings import (

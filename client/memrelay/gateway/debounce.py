@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from memrelay.gateway.events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.guards import agent_of
+from memrelay.gateway.host_events import ASSISTANT, USER, Context, Message
 
 _SESSIONS_MAX = 256
 _TURNS_MAX = 9  # of a session: the newest, and those whose answers or end may still come

@@ -19,7 +19,7 @@ from typing import Any
 
 from memrelay.config import expand_home, profile_path
 from memrelay.errors import ConfigError, TransportError
-from memrelay.private import make_private_folder, read_private, write_private
+from memrelay.secure_files import make_private_folder, read_private, write_private
 
 LOOPBACK = "127.0.0.1"
 LINE_BYTES_MAX = 2 * 1024 * 1024

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from memrelay.gateway.conversation import own_words
-from memrelay.gateway.events import USER, Context, Message
 from memrelay.gateway.guards import agent_of
+from memrelay.gateway.host_events import USER, Context, Message
 
 _SAID_MAX = 64  # messages that are known again
 _CUTS_MAX = 8  # of a session: the newest counts, the end of one before it may still come

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from memrelay.gateway.blocks import without_blocks
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Literal
 
 from memrelay.gateway.filters import looks_injected
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
 from memrelay.models import Memory

@@ -10,7 +10,7 @@ It does not own what a text is worth (`filters.py`), nor which key an agent has 
 import re
 from hashlib import blake2s
 
-from memrelay.gateway.events import Context, Turn
+from memrelay.gateway.host_events import Context, Turn
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.trivial import is_trivial
 

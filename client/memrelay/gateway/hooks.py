@@ -28,7 +28,6 @@ from memrelay.gateway.conversation import (
 )
 from memrelay.gateway.debounce import Debounce, session_of
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
 from memrelay.gateway.framing import (
     Outcome,
     cold_start,
@@ -44,6 +43,7 @@ from memrelay.gateway.guards import (
     recall_refusal,
     run_refusal,
 )
+from memrelay.gateway.host_events import Context, Injection, Message, Prompt, Turn, encodable
 from memrelay.gateway.outage import RECALL, Outages
 from memrelay.gateway.roster import Found, Roster, Seat
 from memrelay.gateway.schemas import Tool

@@ -1,7 +1,7 @@
 """The words of others as a model may read them: escaped, and quoted so that the end is certain.
 
 It does not own which memories are shown or what stands around them (`framing.py`), nor what is
-hidden in a text (`lines.py`).
+hidden in a text (`line_breaks.py`).
 
 - A quoted text is one line between two backticks, and there is no backtick in it. Renderers of
   Markdown show it as code: no image is fetched, no address becomes a link.
@@ -16,7 +16,7 @@ import re
 import unicodedata
 from typing import Final
 
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 
 _SPECIAL: Final = "&<>\"'`[]:"
 _REFERENCES: Final = {ord(char): html.escape(char) for char in "&<>\"'"} | {

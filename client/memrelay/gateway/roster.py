@@ -29,9 +29,9 @@ from memrelay.config import (
     profile_path,
 )
 from memrelay.errors import ConfigError, Invalid, NotAllowed, NotGranted
-from memrelay.gateway.events import Context
 from memrelay.gateway.framing import Reader, presentable
 from memrelay.gateway.guards import agent_of, namespace_of
+from memrelay.gateway.host_events import Context
 from memrelay.gateway.profiles import Known, LiveProfile, Source, Version, close_all, version_of
 from memrelay.models import Memory
 from memrelay.sealed.keys import normalise_namespace

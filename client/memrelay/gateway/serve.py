@@ -24,8 +24,8 @@ from memrelay import __version__
 from memrelay.async_client import MemoryClient
 from memrelay.errors import ConfigError, MemrelayError, NotAllowed, NotAuthenticated, NotGranted
 from memrelay.gateway.endpoint import LINE_BYTES_MAX, LOOPBACK, Endpoint
-from memrelay.gateway.events import Context
 from memrelay.gateway.hooks import Gateway
+from memrelay.gateway.host_events import Context
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.tool_answers import ToolAnswer

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from memrelay.gateway.conversation import own_words
-from memrelay.gateway.events import USER, Context, Message
 from memrelay.gateway.guards import agent_of
+from memrelay.gateway.host_events import USER, Context, Message
 
 _RUNS_MAX = 128  # of a session: the heartbeats of two days and a half
 _ANSWERS_MAX = 64  # of a run, the last ones

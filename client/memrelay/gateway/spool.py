@@ -35,9 +35,9 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.private import make_private_folder, sync_folder
 from memrelay.sealed.envelope import pad, unpad
 from memrelay.sealed.keys import Identity, Secret, kdf, mac
+from memrelay.secure_files import make_private_folder, sync_folder
 
 log = logging.getLogger("memrelay.gateway")
 

@@ -11,7 +11,7 @@ from memrelay.answers import rfc3339
 from memrelay.errors import Conflict, NotAllowed, NotFound, NotGranted, ServerError
 from memrelay.extraction import degradation
 from memrelay.gateway.framing import Reader, is_unsure, relevance_percent, writer_of
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.quoting import escape, quote
 from memrelay.models import Analysis, Memory, Remembered

@@ -27,7 +27,6 @@ from memrelay.errors import (
 from memrelay.gateway.arguments import NO_NAMESPACE, as_name, as_text, is_placeholder
 from memrelay.gateway.capture import CapturedTurn, Captures, send_turn
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
     NOTHING_FOUND,
@@ -36,6 +35,7 @@ from memrelay.gateway.framing import (
     presentable,
     quote_lines,
 )
+from memrelay.gateway.host_events import Context, encodable
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import (

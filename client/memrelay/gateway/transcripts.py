@@ -13,7 +13,7 @@ import stat
 from collections import deque
 from pathlib import Path
 
-from memrelay.gateway.events import ASSISTANT, USER, Message, read_messages
+from memrelay.gateway.host_events import ASSISTANT, USER, Message, read_messages
 
 _READ_BYTES_MAX = 1024 * 1024  # of the end of the file
 _MESSAGE_CHARS_MAX = 1_000

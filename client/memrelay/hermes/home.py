@@ -20,7 +20,7 @@ from memrelay.errors import ConfigError
 from memrelay.gateway.guards import MAIN_AGENT, distinct
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.hermes.choice import Choice, NotEditable
-from memrelay.private import write_private, write_private_text
+from memrelay.secure_files import write_private, write_private_text
 
 PROVIDER = "memrelay"
 FRAGMENT = f"memory:\n  provider: {PROVIDER}\n"

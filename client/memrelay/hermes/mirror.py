@@ -10,8 +10,8 @@ import threading
 from collections import deque
 from weakref import WeakSet
 
-from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
+from memrelay.gateway.host_events import Context, encodable
 from memrelay.gateway.roster import Roster, Seat
 from memrelay.sync_client import SyncMemoryClient
 

@@ -30,14 +30,14 @@ from memrelay.config import Settings, profile_path, spool_folder
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Context, Message, Roster
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.events import ASSISTANT, USER, read_messages
 from memrelay.gateway.framing import SKILL, namespace_instruction
+from memrelay.gateway.host_events import ASSISTANT, USER, read_messages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import FORGET, GET, SEARCH, STORE
 from memrelay.gateway.skipped import SkippedRuns
-from memrelay.hermes.conversation import Conversation
 from memrelay.hermes.home import PROVIDER, HermesSettings, identity_of, save_settings
 from memrelay.hermes.mirror import Mirror
+from memrelay.hermes.session_tracker import Conversation
 
 log = logging.getLogger("memrelay.hermes")
 

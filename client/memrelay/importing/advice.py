@@ -7,7 +7,7 @@ import re
 from collections.abc import Container
 from typing import Final
 
-from memrelay.importing.found import Page
+from memrelay.importing.drafts import Page
 from memrelay.importing.shapes import shape_of
 from memrelay.importing.sources import File, text_of
 

@@ -1,6 +1,6 @@
 """Having conversations analyzed, part by part, in the order in which they took place.
 
-It does not own reading them (`reading.py`), finding facts, which the relayer does, or what people
+It does not own reading them (`reader.py`), finding facts, which the relayer does, or what people
 are told (`commands/imports.py`).
 
 - A part is sent once the one before it was answered: of two statements, the later one counts.
@@ -15,9 +15,9 @@ from uuid import uuid4
 from memrelay.async_client import MemoryClient
 from memrelay.errors import BadRequest, Conflict, TooLarge
 from memrelay.extraction import is_pending
-from memrelay.importing.found import Fault, source_of
+from memrelay.importing.drafts import Fault, source_of
 from memrelay.importing.journal import Journal
-from memrelay.importing.reading import Failed, QueuedPart, Tally, fail
+from memrelay.importing.reader import Failed, QueuedPart, Tally, fail
 from memrelay.models import Analysis, secrets_in
 from memrelay.sealed.keys import normalise_namespace
 

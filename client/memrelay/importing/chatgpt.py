@@ -16,7 +16,7 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from memrelay.importing.conversations import Conversation, Utterance, role_of
-from memrelay.importing.found import PRIVATE, Found, Omission, parse_moment
+from memrelay.importing.drafts import PRIVATE, Found, Omission, parse_moment
 
 _TEXTS: Final = ("text", "multimodal_text")
 _CITATION: Final = re.compile("\ue200[^\ue200\ue201]{0,2000}\ue201")

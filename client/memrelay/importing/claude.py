@@ -16,7 +16,7 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from memrelay.importing.conversations import Conversation, Utterance, role_of
-from memrelay.importing.found import (
+from memrelay.importing.drafts import (
     DOCUMENT,
     Found,
     Omission,

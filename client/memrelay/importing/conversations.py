@@ -1,7 +1,7 @@
 """Conversations of other programs, and the parts of them that a relayer is sent.
 
-It does not own the formats (`chatgpt.py`, `claude.py`, `gemini.py`, `sessions.py`) or the sending
-(`analyzing.py`).
+It does not own the formats (`chatgpt.py`, `claude.py`, `gemini.py`, `session_logs.py`) or the
+sending (`analyzing.py`).
 
 - Only what the user said and what was answered counts. What was injected into it is left out, as
   when a gateway captures.
@@ -16,7 +16,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 
 from memrelay.gateway.conversation import number_messages, own_words
-from memrelay.gateway.events import USER, Message, encodable
+from memrelay.gateway.host_events import USER, Message, encodable
 
 Role = Literal["user", "assistant"]
 

@@ -10,7 +10,7 @@ It does not own reading the files (`files.py`) or sending the edit (`storing.py`
 from collections.abc import Mapping
 from typing import Any
 
-from memrelay.importing.found import moment
+from memrelay.importing.drafts import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Draft, Memory
 

@@ -2,7 +2,7 @@
 
 It does not own which files are read (`files.py`), or the formats themselves: Markdown
 (`markdown.py`), JSON records (`records.py`, `memoryclaw.py`, `graph.py`), pages (`pages.py`),
-conversations (`chatgpt.py`, `claude.py`, `gemini.py`, `sessions.py`).
+conversations (`chatgpt.py`, `claude.py`, `gemini.py`, `session_logs.py`).
 
 - A file tells its format by its content first, then by its name. What tells none is not guessed at:
   it is named for what it looks like (`advice.py`).
@@ -25,11 +25,19 @@ from memrelay.importing import (
     markdown,
     memoryclaw,
     records,
-    sessions,
+    session_logs,
     workspace,
 )
 from memrelay.importing.conversations import Conversation
-from memrelay.importing.found import NESTED, SUMMARY, Fault, Found, Omission, check_draft, source_of
+from memrelay.importing.drafts import (
+    NESTED,
+    SUMMARY,
+    Fault,
+    Found,
+    Omission,
+    check_draft,
+    source_of,
+)
 from memrelay.importing.shapes import first_lines, shape_of
 from memrelay.importing.sources import File, text_of
 from memrelay.models import Draft
@@ -84,9 +92,9 @@ _MEMBERS: Final = (
     ("jsonl", {"text"}),
 )
 _SESSIONS: Final = {
-    "claude-code": sessions.claude_code,
-    "codex": sessions.codex,
-    "gemini-cli": sessions.gemini_cli,
+    "claude-code": session_logs.claude_code,
+    "codex": session_logs.codex,
+    "gemini-cli": session_logs.gemini_cli,
 }
 
 Content = Found | Conversation
@@ -270,7 +278,7 @@ def _export(file: File, format: str, zone: tzinfo) -> Iterator[Content]:
         except ValueError as error:
             yield Fault(f"#{number + 1}", f"{error}; the rest was not read")
     yield from activity.conversations()
-    yield from sessions.transcript(messages, "1", file.inside.stem, zone)
+    yield from session_logs.transcript(messages, "1", file.inside.stem, zone)
 
 
 def _has(value: Any, name: str) -> bool:
@@ -284,7 +292,7 @@ def _read_value(value: Any, place: str, file: File, format: str, zone: tzinfo) -
     elif format == "gemini":
         yield from gemini.history(value, place, zone)
     elif format == "transcript":
-        yield from sessions.transcript(value, place, f"{file.inside.stem}{place}", zone)
+        yield from session_logs.transcript(value, place, f"{file.inside.stem}{place}", zone)
     elif _has(value, "conversations_memory"):
         yield from claude.memories(value, file.name, zone)
     elif _has(value, "prompt_template"):

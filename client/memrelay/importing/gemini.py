@@ -19,7 +19,7 @@ from html import unescape
 from typing import Any, Final
 
 from memrelay.importing.conversations import Conversation, Role, Utterance
-from memrelay.importing.found import moment
+from memrelay.importing.drafts import moment
 from memrelay.importing.times import parse_written_time
 
 _SILENCE: Final = timedelta(minutes=30)

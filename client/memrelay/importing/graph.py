@@ -10,7 +10,7 @@ It does not own reading lines (`records.py`).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memrelay.importing.found import Fault, Found, check_draft, source_of, tags_of
+from memrelay.importing.drafts import Fault, Found, check_draft, source_of, tags_of
 from memrelay.models import Draft
 
 

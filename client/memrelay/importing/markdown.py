@@ -23,7 +23,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from memrelay.importing import workspace
-from memrelay.importing.found import (
+from memrelay.importing.drafts import (
     REPORT,
     TEMPLATE,
     Found,

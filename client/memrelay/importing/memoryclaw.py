@@ -16,7 +16,7 @@ from datetime import tzinfo
 from pathlib import PurePosixPath
 from typing import Any
 
-from memrelay.importing.found import (
+from memrelay.importing.drafts import (
     NESTED,
     Fault,
     Found,

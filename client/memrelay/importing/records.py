@@ -18,7 +18,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 from uuid import UUID
 
-from memrelay.importing.found import (
+from memrelay.importing.drafts import (
     ASSISTANT,
     NESTED,
     Entry,

@@ -1,6 +1,6 @@
 """The one day that a note names by words: yesterday, next Friday, vor zwei Wochen, 昨天.
 
-It does not own days in figures (`times.py`), or which notes are looked at (`found.py`).
+It does not own days in figures (`times.py`), or which notes are looked at (`drafts.py`).
 
 - Nothing is invented. A text that names several days names none; a week, a month or a year is no
   day; and what means two things counts only where it means one: "in two weeks" may say how long

@@ -1,6 +1,6 @@
 """Storing what was found in files: many at a time, none of it twice.
 
-It does not own reading (`reading.py`), conversations (`analyzing.py`) or what people are told
+It does not own reading (`reader.py`), conversations (`analyzing.py`) or what people are told
 (`commands/imports.py`).
 
 - The relayer knows the same fact again by its text, kind and time. So an import that broke off is
@@ -28,9 +28,9 @@ from memrelay.errors import (
     NotGranted,
     TooLarge,
 )
+from memrelay.importing.drafts import Fault
 from memrelay.importing.edits import changes
-from memrelay.importing.found import Fault
-from memrelay.importing.reading import Failed, Item, fail
+from memrelay.importing.reader import Failed, Item, fail
 from memrelay.models import Draft, Memory, Remembered, secrets_in
 from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace

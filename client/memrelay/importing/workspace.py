@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
 
-from memrelay.importing.found import SUPERSEDED, Entry, Found, Omission, moment
+from memrelay.importing.drafts import SUPERSEDED, Entry, Found, Omission, moment
 from memrelay.importing.outline import Block
 from memrelay.importing.templates import DIGEST_BYTES, DIGESTS
 

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrelay.errors import ConfigError
-from memrelay.private import read_private, write_private_text
+from memrelay.secure_files import read_private, write_private_text
 
 _LOOPBACK = "127.0.0.1"
 _PATH = "/mcp"

@@ -41,12 +41,12 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
-from memrelay.gateway.events import encodable
+from memrelay.gateway.host_events import encodable
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.gateway.tool_answers import explain
-from memrelay.mcp.arguments import MemoryId
-from memrelay.mcp.lines import Lines
-from memrelay.mcp.told import Told, render_one
+from memrelay.mcp.argument_types import MemoryId
+from memrelay.mcp.rendering import Told, render_one
+from memrelay.mcp.stdio import Lines
 from memrelay.mcp.tools import client_of, reader_of, tools_of
 
 DEADLINE_S = 10.0

@@ -1,7 +1,7 @@
 """The tools of the MCP server: what a model may call, and with which arguments.
 
-It does not own how an argument is read (`arguments.py`), what a model reads of a memory
-(`told.py`), failures and deadlines (`server.py`).
+It does not own how an argument is read (`argument_types.py`), what a model reads of a memory
+(`rendering.py`), failures and deadlines (`server.py`).
 
 - Every argument has a type, a description and a bound; an unknown one is refused.
 - What looks like instructions to a model is not stored, be it in a tag: it would not be shown.
@@ -19,13 +19,12 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from memrelay.async_client import MemoryClient
-from memrelay.counting import format_count
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import Reader
 from memrelay.gateway.profiles import LiveProfile
-from memrelay.mcp.arguments import (
+from memrelay.mcp.argument_types import (
     ID_PATTERN,
     Cursor,
     Kind,
@@ -38,7 +37,7 @@ from memrelay.mcp.arguments import (
     TextsAsTheyCame,
     Time,
 )
-from memrelay.mcp.told import (
+from memrelay.mcp.rendering import (
     Analysed,
     Found,
     Listed,
@@ -55,6 +54,7 @@ from memrelay.mcp.told import (
 from memrelay.models import Forgotten, NamespaceInfo, Remembered, Restored
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
+from memrelay.plurals import format_count
 from memrelay.sealed.keys import normalise_namespace
 
 _REVIEWED = 20

@@ -1,6 +1,6 @@
 """A client of the openai package whose requests to models go through a memory.
 
-It does not own what happens to a request there (`memory.py`), or to its answer (`answers.py`).
+It does not own what happens to a request there (`memory.py`), or to its answer (`streams.py`).
 
 All resources of a client send by its `post` and ask again by its `get`. What stands there sees
 every call: `create`, `parse`, `stream`, and those of a wrapper for raw responses.
@@ -17,11 +17,11 @@ from openai import AsyncOpenAI, OpenAI
 from memrelay.config import spool_folder
 from memrelay.gateway import BlockingGateway, Gateway, GatewaySettings
 from memrelay.gateway.roster import Roster
-from memrelay.openai.answers import pass_on
 from memrelay.openai.bypasses import warn_of_bypass, watch_websockets
-from memrelay.openai.gateways import leave, share_blocking_gateway, share_gateway_of_each_loop
 from memrelay.openai.memory import Listener, Memory, fail_open, with_memories
 from memrelay.openai.sessions import without_memory
+from memrelay.openai.shared_gateway import leave, share_blocking_gateway, share_gateway_of_each_loop
+from memrelay.openai.streams import pass_on
 
 C = TypeVar("C", bound=OpenAI | AsyncOpenAI)
 

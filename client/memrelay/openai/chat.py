@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from memrelay.gateway import Context, Message
-from memrelay.gateway.events import ASSISTANT, read_messages
+from memrelay.gateway.host_events import ASSISTANT, read_messages
 from memrelay.openai.turns import INSTRUCTION_ROLES, Turn, last_of_user, members, with_block
 
 PATH = "/chat/completions"

@@ -1,7 +1,7 @@
 """The memory of one client: what its calls have in common, and who hears their answers.
 
-It does not own the gateway's life (`gateways.py`), the form of requests and answers (`chat.py`,
-`responses.py`), or how the openai package is reached (`attachment.py`, `answers.py`).
+It does not own the gateway's life (`shared_gateway.py`), the form of requests and answers
+(`chat.py`, `responses.py`), or how the openai package is reached (`attachment.py`, `streams.py`).
 """
 
 import logging
@@ -11,8 +11,8 @@ from typing import Any, Generic
 
 from memrelay.gateway import Context, Injection, Message
 from memrelay.openai import chat, responses
-from memrelay.openai.gateways import G, SharedGateway
 from memrelay.openai.sessions import current_session, is_off
+from memrelay.openai.shared_gateway import G, SharedGateway
 from memrelay.openai.turns import MALFORMED, BoundedMap, Turn, members
 
 log = logging.getLogger("memrelay.openai")

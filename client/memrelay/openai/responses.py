@@ -15,7 +15,7 @@ from typing import Any
 
 from memrelay.gateway import Context, Message
 from memrelay.gateway.conversation import CONVERSATION_BYTES_MAX
-from memrelay.gateway.events import ASSISTANT, USER, read_messages
+from memrelay.gateway.host_events import ASSISTANT, USER, read_messages
 from memrelay.openai.turns import (
     INSTRUCTION_ROLES,
     BoundedMap,

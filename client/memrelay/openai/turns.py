@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from openai import BaseModel
 
 from memrelay.gateway import Context, Message
-from memrelay.gateway.events import USER
+from memrelay.gateway.host_events import USER
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -18,7 +18,7 @@ from memrelay.answers import Answer
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
-from memrelay.operations.proving import Proving
+from memrelay.operations.audit import Proving
 from memrelay.operations.reading import to_json_list
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (

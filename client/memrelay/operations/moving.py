@@ -1,6 +1,6 @@
 """Moves an account from one relayer to another, as its owner; free of I/O.
 
-It does not own the archive in between (`archiving.py`, `sealed/archive.py`).
+It does not own the archive in between (`archive_writer.py`, `sealed/archive.py`).
 
 - None of it sends a namespace's key: what moves stays sealed, and neither relayer learns to read.
 

@@ -1,6 +1,6 @@
 """Reading a memory from its sealed bytes with one's own key, where the relayer's word is doubted.
 
-It does not own the whole account's proof (`proving.py`) or the formats (`sealed/`).
+It does not own the whole account's proof (`audit.py`) or the formats (`sealed/`).
 
 - What is told of the memory only leads to the bytes: these say whose they are, and what is in them.
 

@@ -1,6 +1,7 @@
 """An archive's bytes: a signed header with a box for each owner, then chunks under one key.
 
-It does not own what the records say (`archiving.py`) or which keys own the account (`ledger.py`).
+It does not own what the records say (`archive_writer.py`) or which keys own the account
+(`ledger.py`).
 
 - A chunk is bound to its archive, its place and to whether it is the last: what was cut, swapped
   or altered does not open.

@@ -1,7 +1,7 @@
 """Receipts: the relayer's signed record of every change to an account, each tied to the last.
 
 It does not own how far the chain was followed before (`session.py`), or what the receipts say
-together (`verifying.py`).
+together (`verification.py`).
 
 - A chain is signed by the keys of one relayer in their order: none signs after its successor did.
 

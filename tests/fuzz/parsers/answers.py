@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memrelay import answers, events, session, verifying, webhooks
+from memrelay import answers, events, session, verification, webhooks
 from memrelay.errors import ConfigError, Invalid, MemrelayError, ServerError
 from memrelay.events import EventReader, parse_place
 from memrelay.operations import (
+    audit,
     consolidating,
     forgetting,
     moving,
     opening,
-    proving,
     reading,
     writing,
 )
@@ -182,7 +182,7 @@ def _suited(name: str) -> Mapping[str, Any]:
 
 
 PARSER = Parser(
-    (answers, session, reading, proving, verifying, moving, writing, forgetting, consolidating),
+    (answers, session, reading, audit, verification, moving, writing, forgetting, consolidating),
     _answer_seeds,
     _answer,
     WORDS,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-from memrelay import archived
+from memrelay import archive_reader
 from memrelay.errors import MemrelayError
 from memrelay.sealed import archive, keys
 from memrelay.sealed.envelope import blob_id
@@ -74,7 +74,7 @@ def _records(data: bytes) -> None:
     plain = b"".join(len(li).to_bytes(4, "big") + li for li in data.split(b"\n"))
     _FILE.write_bytes(_HEAD + _CHUNKS.seal(0, plain[: archive.CHUNK_BYTES_MAX], last=True))
     try:
-        for _ in archived.open_archive(_FILE, _OWNER, _ACCOUNT).rows():
+        for _ in archive_reader.open_archive(_FILE, _OWNER, _ACCOUNT).rows():
             pass
     except MemrelayError:
         return
@@ -128,4 +128,4 @@ def _whole() -> list[Json]:
     return [*found, {"record": "end", "counts": counts}]
 
 
-RECORDS = Parser((archived, archive), _record_seeds, _records, WORDS)
+RECORDS = Parser((archive_reader, archive), _record_seeds, _records, WORDS)

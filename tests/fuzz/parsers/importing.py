@@ -14,8 +14,8 @@ from memrelay.importing import (
     chatgpt,
     claude,
     conversations,
+    drafts,
     formats,
-    found,
     gemini,
     json_stream,
     markdown,
@@ -23,7 +23,7 @@ from memrelay.importing import (
     outline,
     records,
     relative,
-    sessions,
+    session_logs,
     shapes,
     sources,
     times,
@@ -83,7 +83,7 @@ def _markdown_seeds() -> Iterator[bytes]:
 
 
 MARKDOWN = Parser(
-    (markdown, outline, workspace, times, relative, memoryclaw, formats, found),
+    (markdown, outline, workspace, times, relative, memoryclaw, formats, drafts),
     _markdown_seeds,
     lambda data: _read(data, _MARKDOWN, (".md", ".txt")),
     WORDS,
@@ -104,7 +104,7 @@ def _json_seeds() -> Iterator[bytes]:
 
 
 JSONL = Parser(
-    (records, memoryclaw, formats, found),
+    (records, memoryclaw, formats, drafts),
     _json_seeds,
     lambda data: _read(data, _JSON, (".jsonl", ".json")),
     WORDS,
@@ -129,7 +129,7 @@ def _export_seeds() -> Iterator[bytes]:
 
 
 EXPORTS = Parser(
-    (chatgpt, claude, gemini, sessions, conversations, json_stream, shapes, formats),
+    (chatgpt, claude, gemini, session_logs, conversations, json_stream, shapes, formats),
     _export_seeds,
     lambda data: _read(data, formats.CONVERSATIONS, (".json", ".jsonl", ".html")),
     (

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from memrelay.errors import ConfigError
 from memrelay.importing.conversations import Conversation, Part, parts
+from memrelay.importing.drafts import OTHERS, Entry, Fault, Omission, Page, guess_field
 from memrelay.importing.formats import format_of, has_logs, read
-from memrelay.importing.found import OTHERS, Entry, Fault, Omission, Page, guess_field
 from memrelay.importing.sources import File
 
 UNKNOWN_MAX = 20  # members of a file that are told by name

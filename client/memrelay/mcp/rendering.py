@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from mcp_types import CallToolResult, TextContent
 
 from memrelay.answers import Answer
-from memrelay.counting import format_count
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
     NOTHING_FOUND,
@@ -32,7 +31,7 @@ from memrelay.gateway.framing import (
     select_texts,
     writer_of,
 )
-from memrelay.gateway.lines import one_line
+from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.models import (
@@ -46,6 +45,7 @@ from memrelay.models import (
     secrets_in,
 )
 from memrelay.outcomes import Edited, ForgottenMany, marks_of
+from memrelay.plurals import format_count
 
 # A model that asks gets more than a turn that did not.
 _SHOWN = GatewaySettings(memory_details=True, injection_tokens_max=8000)

@@ -16,7 +16,6 @@ from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import ascii_only, warn
 from memrelay.config import expand_home
-from memrelay.counting import format_count
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exporting import (
     Collected,
@@ -27,6 +26,7 @@ from memrelay.exporting import (
     write_lines,
     write_pages,
 )
+from memrelay.plurals import format_count
 from memrelay.sync_client import SyncMemoryClient
 
 

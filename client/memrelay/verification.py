@@ -1,6 +1,6 @@
 """Compares what a relayer stores with what its receipts promise: rules, free of I/O.
 
-It does not own fetching any of it (`operations/proving.py`) or the signatures (`sealed/`).
+It does not own fetching any of it (`operations/audit.py`) or the signatures (`sealed/`).
 
 - What receipts name must be there, and nothing else; what they erased must be gone.
 - A blob is judged by its own bytes: its name is their hash, and its header says whose it is.

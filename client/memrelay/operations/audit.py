@@ -1,6 +1,6 @@
 """Checking a relayer from outside: its receipts, its grants, and every blob against both; no I/O.
 
-It does not own what must hold (`verifying.py`) or the formats (`sealed/`).
+It does not own what must hold (`verification.py`) or the formats (`sealed/`).
 
 - Everything is fetched anew, and nothing that the relayer says of itself counts as checked.
 - An account that changes meanwhile is looked at again, as far as something seemed wrong.
@@ -31,7 +31,7 @@ from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import read_object
 from memrelay.sealed.receipts import Checkpoint, History, read_checkpoint, signer_of
 from memrelay.session import Call, Grants, parse_bytes
-from memrelay.verifying import (
+from memrelay.verification import (
     TYPES,
     Finding,
     Item,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memrelay.agents.shares import (
+from memrelay.agents.access import (
     Hold,
     Share,
     Wish,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from memrelay.agents.files import AgentFiles
+from memrelay.agents.storage import AgentFiles
 from memrelay.answers import rfc3339
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn

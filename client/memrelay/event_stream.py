@@ -1,7 +1,7 @@
 """Listening to events over httpx, in a loop that blocks: the steps of `events.listen`.
 
 It does not own what is asked, read or told, nor when it is asked again (`events.py`), nor the same
-in a loop that awaits (`async_listening.py`).
+in a loop that awaits (`async_event_stream.py`).
 
 - A stream has to begin in time, however much comes before it; once it began, it may last.
 """

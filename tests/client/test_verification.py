@@ -7,7 +7,7 @@ import pytest
 
 from memrelay.sealed.envelope import Place, blob_id
 from memrelay.sealed.receipts import Checkpoint, Receipt
-from memrelay.verifying import (
+from memrelay.verification import (
     NEW_STATE,
     Item,
     Landmarks,

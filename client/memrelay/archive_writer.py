@@ -1,7 +1,7 @@
 """Writing an account into an archive, page by page, from a relayer that goes on meanwhile.
 
 It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
-reading (`archived.py`) or what people are told (`commands/files.py`).
+reading (`archive_reader.py`) or what people are told (`commands/transfer.py`).
 
 - What is half written stands in `FILE.part`, with marks to go on from; `FILE` is there only when it
   is whole.
@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 from memrelay.answers import make_malformed_error
 from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
 from memrelay.evidence import Evidence, Promised
-from memrelay.private import hold, sync_folder
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
@@ -38,6 +37,7 @@ from memrelay.sealed.archive import (
 from memrelay.sealed.keys import account_bytes
 from memrelay.sealed.objects import from_base64, uuid_text
 from memrelay.sealed.receipts import Receipt
+from memrelay.secure_files import hold, sync_folder
 from memrelay.sync_client import SyncMemoryClient
 
 Progress = Callable[[int], None]

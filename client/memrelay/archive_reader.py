@@ -1,7 +1,7 @@
 """An archive that was read to its end: what is in it, opened, or brought to another relayer.
 
 It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
-writing (`archiving.py`) or what people are told (`commands/files.py`).
+writing (`archive_writer.py`) or what people are told (`commands/transfer.py`).
 
 - A file is believed after it was read to its end once: before that nothing of it is sent or shown.
 - It may be larger than memory: only ids of what changed or was erased are held, and a portion of
@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from memrelay.answers import Answer, read_json_object
-from memrelay.archiving import KINDS, Losses, check_record, list_blob_names, names_of
+from memrelay.archive_writer import KINDS, Losses, check_record, list_blob_names, names_of
 from memrelay.errors import (
     BadRequest,
     ConfigError,

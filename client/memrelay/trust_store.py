@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.private import lock_file, read_private, write_private
 from memrelay.sealed.keys import KEY_BYTES, hex_bytes
 from memrelay.sealed.objects import from_base64
 from memrelay.sealed.statement import read_named
+from memrelay.secure_files import lock_file, read_private, write_private
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from memrelay.gateway.events import ASSISTANT, USER, Message
+from memrelay.gateway.host_events import ASSISTANT, USER, Message
 
 _WINDOW = 50  # messages, the most that the gateway's settings allow
 _REST_MAX = 100  # messages captured before one compression: a few of them are a request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memrelay.counting import format_count
+from memrelay.plurals import format_count
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from datetime import datetime, tzinfo
 from typing import Any, Final
 
 from memrelay.importing.conversations import Conversation, Role, Utterance, role_of
-from memrelay.importing.found import moment, parse_moment
+from memrelay.importing.drafts import moment, parse_moment
 
 # What Claude Code and Codex put into the user's messages, each in tags of its own.
 _TAGS: Final = (

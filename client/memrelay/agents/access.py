@@ -1,6 +1,6 @@
 """Compares what an agent holds with what it shall hold, and makes the grants between; no I/O.
 
-It does not own keys, files or requests (`files.py`, `provision.py`).
+It does not own keys, files or requests (`storage.py`, `provision.py`).
 
 - What an agent holds is read from verified grants only. Grants add up: what is held too much goes
   away with the key alone.

@@ -1,6 +1,6 @@
 """Files that only this user may read: read, replaced at once, held by one process at a time.
 
-It does not own what is in them (`config.py`, `seen.py`).
+It does not own what is in them (`config.py`, `trust_store.py`).
 """
 
 import json

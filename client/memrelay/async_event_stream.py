@@ -1,6 +1,6 @@
 """Listening to events over httpx, in a loop that awaits: the steps of `events.listen`.
 
-It does not own the same in a loop that blocks (`listening.py`).
+It does not own the same in a loop that blocks (`event_stream.py`).
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from memrelay.errors import MemrelayError
+from memrelay.event_stream import Request, next_step
 from memrelay.events import Event, Listening, Read
 from memrelay.exchange import Send, Sleep
-from memrelay.listening import Request, next_step
 from memrelay.transport import httpx
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memrelay.agents.shares import Share
+from memrelay.agents.access import Share
 from memrelay.config import Settings, agent_name, agent_paths_in, read_profile
 from memrelay.errors import ConfigError, ServerError
-from memrelay.private import lock_file, read_private, write_private
+from memrelay.secure_files import lock_file, read_private, write_private
 
-# As `private.py` names what it has not put in its place yet. What agents have seen is named alike,
-# but with another point, and is written without this folder's lock.
+# As `secure_files.py` names what it has not put in its place yet. What agents have seen is named
+# alike, but with another point, and is written without this folder's lock.
 _HALF_WRITTEN = re.compile(r"\.[a-z0-9_-]+\.json(\.pending|\.revoked)?\.[a-z0-9_]{8}")
 
 
