@@ -4,10 +4,11 @@ Not here: short jobs about a few new memories (`memories/batching.py`), what is 
 brought up to date (`memories/indexing.py`), whose slice it is (`jobs.py`).
 
 - What has a job of its own is left to that one: it waits, runs, failed lately, or is parked.
-- A slice over which a worker ended leaves each of its memories to a job of its own, so that the
-  one which ends workers is parked by itself.
+- A slice that failed, or over which a worker ended, leaves each of its memories to a job of its
+  own, so that the one which is the cause fails, or is parked, by itself.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Set
 from typing import Final
@@ -15,11 +16,15 @@ from typing import Final
 from relayer.database import queue
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
+from relayer.errors import RelayerError
+from relayer.logs import warn
 from relayer.memories.indexing import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.sealed.keys import AccountId
 from relayer.tenants.custody import Custody, Keys
 from relayer.waiting import Waiting
+
+log = logging.getLogger("relayer.backlog")
 
 APART_MAX: Final = 64  # memories that get jobs of their own at a time: as many as a page has
 
@@ -53,6 +58,14 @@ class Backlog:
             try:
                 more = await self._pass(account, having, go_on)
             except Unfinished:
+                return False
+            except RelayerError:
+                raise
+            except Exception as error:
+                # Whichever of them it lies in fails by itself from now on, and holds up no other.
+                if not await self._parted(account, having):
+                    raise
+                warn(log, "a backlog is parted", "jobs.parted", error)
                 return False
             if more is None:
                 return False

@@ -46,6 +46,7 @@ class Recorder:
         self._inner = inner
         self._held = held
         self.given: list[str] = []
+        self.fails_at = ""
         self.calls_left: int | None = None  # before it is away
         self.waits, self.go = asyncio.Event(), asyncio.Event()
 
@@ -57,6 +58,8 @@ class Recorder:
             if self.calls_left == 0:
                 raise Unavailable("The endpoint is away.", code="embedder.unavailable")
             self.calls_left -= 1
+        if self.fails_at and any(self.fails_at in text for text in texts):
+            raise ZeroDivisionError
         self.given += texts
         if self._held and any(self._held in text for text in texts):
             self.waits.set()
@@ -215,6 +218,19 @@ async def test_a_long_memory_goes_on_where_its_endpoint_failed(
     await bench.embed(caller, [stored])
     assert recorder.given == passages
     assert await bench.value(VECTORS) == len(passages)
+
+
+async def test_a_memory_that_fails_holds_up_no_other_of_its_account(
+    make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "SHORT_BYTES", 1)  # nothing is a short job
+    recorder = Recorder(embedder)
+    recorder.fails_at = "poison"
+    bench = make_bench(embedder=recorder)
+    [caller] = await callers(bench, 1)
+    await bench.remember(caller, "A poisonous plant.", *(f"Plant {n}." for n in range(8)))
+    async with bench.working():
+        await bench.until(VECTORS, 8)
 
 
 async def test_a_slice_that_leaves_nothing_behind_goes_on_to_the_end(
