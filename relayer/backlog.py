@@ -103,7 +103,10 @@ class Backlog:
         alone = [row["memory_id"] for row in found if row["memory_id"] not in elsewhere]
         async with self._database.connection() as connection:
             for memory_id in alone:
-                await queue.enqueue(connection, queue.EMBED, account, [memory_id])
+                # Some may be long, and are not worked on in slices: what is new comes first.
+                await queue.enqueue(
+                    connection, queue.EMBED, account, [memory_id], priority=queue.LAST
+                )
         return bool(alone)
 
     async def _elsewhere(self, account: AccountId) -> Set[uuid.UUID]:

@@ -231,6 +231,8 @@ async def test_a_memory_that_fails_holds_up_no_other_of_its_account(
     await bench.remember(caller, "A poisonous plant.", *(f"Plant {n}." for n in range(8)))
     async with bench.working():
         await bench.until(VECTORS, 8)
+    last = await bench.sql("SELECT priority FROM pgqueuer WHERE entrypoint = 'embed'")
+    assert [row["priority"] for row in last] == [queue.LAST], "it is tried after what is new"
 
 
 async def test_a_slice_that_leaves_nothing_behind_goes_on_to_the_end(
