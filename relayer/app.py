@@ -6,15 +6,11 @@ Not here: the parts. Nothing else in the package knows all of them, but `service
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 from litestar import Litestar, Request
-from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.handlers import HTTPRouteHandler
-from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from relayer.archives.leaving import Leaving
@@ -25,7 +21,7 @@ from relayer.embedding.models import Embedders
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
-from relayer.http.calling import Made, call_plainly
+from relayer.http.calling import Made, call_plainly, spare_work
 from relayer.http.checks import ACCESS, Guard
 from relayer.http.headers import header
 from relayer.http.openapi import Document
@@ -176,9 +172,7 @@ def build_app(
         logging_config=None,
         pdb_on_exception=False,
     )
-    for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            _spare_work(route)
+    spare_work(app)
     call_plainly(app, parts, made)
     pages = Pages(
         app,
@@ -194,30 +188,6 @@ def build_app(
 
 def _provide(part: Any) -> Provide:
     return Provide(lambda: part, sync_to_thread=False)
-
-
-def _spare_work(route: HTTPRoute) -> None:
-    """Let a route do without two things that the framework does for others.
-
-    It starts a task for each of several parts that a handler is given, which takes as long as a
-    bare request; ours are there already, but for one. It copies the handler for each guard; ours
-    only look at it.
-    """
-    for handler, model in route.route_handler_map.values():
-        batches = model.dependency_batches
-        model.dependency_batches = [{part} for batch in batches for part in batch]
-        if hasattr(handler, "__dict__"):  # those that answer OPTIONS have no room for it
-            # Of each handler for itself: to subclass their classes is deprecated.
-            handler.authorize_connection = partial(  # type: ignore[method-assign]
-                _authorize, handler
-            )
-
-
-async def _authorize(
-    handler: HTTPRouteHandler, connection: ASGIConnection[Any, Any, Any, Any]
-) -> None:
-    for guard in handler.resolve_guards():
-        await guard(connection, handler)  # type: ignore[misc]  # each was made awaitable
 
 
 def _lifespan(

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from memrelay import async_event_stream, webhooks
 from memrelay.answers import onward
-from memrelay.client import PAGE_LIMIT, Choices, Client, NoCookies, Options, founder_options
+from memrelay.client import PAGE_LIMIT, Choices, Client, Options, founder_options
 from memrelay.config import certificates_for, explain_connection_settings
 from memrelay.errors import MemrelayError
 from memrelay.events import Event
@@ -24,7 +24,7 @@ from memrelay.operations.keyholders import Keyholders
 from memrelay.operations.listing import Filters
 from memrelay.operations.rotation import Rotating
 from memrelay.sealed.keys import Identity
-from memrelay.transport import httpx
+from memrelay.transport import httpx, refuse_cookies
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class MemoryClient(Client):
                 verify=certificates_for(self._url),
                 trust_env=self._is_proxied(),
             )
-        self._http._cookies = NoCookies()  # httpx has no parameter for it
+        refuse_cookies(self._http)
 
     @classmethod
     async def create_account(

@@ -134,17 +134,6 @@ class Client:
         return not is_loopback(self._url.host)
 
 
-class NoCookies(httpx.Cookies):
-    """Cookies of a client that keeps none.
-
-    They would never be sent back, and whoever answers could set more of them without end. A jar
-    that takes none does so as well, but only after reading each request and answer once more.
-    """
-
-    def extract_cookies(self, response: httpx.Response) -> None:
-        """Take none of an answer's."""
-
-
 def founder_options(url: str, choices: Choices, identity: Identity | None) -> Options:
     """Return the options of the client that founds an account, as `identity` or a new one."""
     founder = identity or Identity.generate()

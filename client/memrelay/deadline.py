@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from memrelay.exchange import SLOWEST_BYTES_S, Incoming, Received
-from memrelay.transport import httpx
+from memrelay.transport import httpx, wrap_backends
 
 _PIECE_BYTES = 64 * 2**10
 
@@ -28,11 +28,7 @@ class Deadline:
 
     def watch(self, client: httpx.Client) -> None:
         """Let all connections of a client end at the deadline."""
-        for transport in (client._transport, *client._mounts.values()):
-            # httpx has no parameter for what connects; httpcore, under it, has one.
-            pool = getattr(transport, "_pool", None)
-            if pool is not None:
-                pool._network_backend = _Backend(pool._network_backend, self)
+        wrap_backends(client, lambda backend: _Backend(backend, self))
 
     def send(
         self,

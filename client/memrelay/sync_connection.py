@@ -8,13 +8,13 @@ import time
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from memrelay.client import Client, NoCookies, Options
+from memrelay.client import Client, Options
 from memrelay.config import certificates_for, explain_connection_settings
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
 from memrelay.session import Session
-from memrelay.transport import httpx
+from memrelay.transport import httpx, refuse_cookies
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class SyncConnection(Client):
                 verify=certificates_for(self._url),
                 trust_env=self._is_proxied(),
             )
-        self._http._cookies = NoCookies()  # httpx has no parameter for it
+        refuse_cookies(self._http)
         self._deadline = Deadline(self._session.monotonic)
         self._deadline.watch(self._http)
 

@@ -6,14 +6,17 @@ Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`s
   after it, for every request anew. Ours are there from the beginning, but for who asks; a body has
   been decoded as its form already.
 - Guards come first, as everywhere: what is called here has passed them.
+- The framework's own parts are changed here alone: `tests/project/test_insides.py` names them.
 - Handlers with parameters in their path or query are called by the framework, which reads these. So
   are those with anything of their own that is not known of here: it would be left out.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Set
+from functools import partial
 from typing import Any, Final
 
 from litestar import Litestar, Request
+from litestar.connection import ASGIConnection
 from litestar.exceptions import ValidationException
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
@@ -23,6 +26,31 @@ from relayer.http.surroundings import JsonRequest, JsonResponse, json_answer
 
 Made = Callable[[Request[Any, Any, Any]], Awaitable[Any]]
 _GIVEN: Final = frozenset({"request", "data"})
+
+
+def spare_work(app: Litestar) -> None:
+    """Let every route do without two things that the framework does for others.
+
+    It starts a task for each of several parts that a handler is given, which takes as long as a
+    bare request; ours are there already, but for one. It copies the handler for each guard; ours
+    only look at it.
+    """
+    routes = [route for route in app.routes if isinstance(route, HTTPRoute)]
+    for handler, model in (each for one in routes for each in one.route_handler_map.values()):
+        batches = model.dependency_batches
+        model.dependency_batches = [{part} for batch in batches for part in batch]
+        if hasattr(handler, "__dict__"):  # those that answer OPTIONS have no room for it
+            # Of each handler for itself: to subclass their classes is deprecated.
+            handler.authorize_connection = partial(  # type: ignore[method-assign]
+                _authorize, handler
+            )
+
+
+async def _authorize(
+    handler: HTTPRouteHandler, connection: ASGIConnection[Any, Any, Any, Any]
+) -> None:
+    for guard in handler.resolve_guards():
+        await guard(connection, handler)  # type: ignore[misc]  # each was made awaitable
 
 
 def call_plainly(app: Litestar, parts: Mapping[str, Any], made: Mapping[str, Made]) -> None:
