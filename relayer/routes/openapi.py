@@ -4,14 +4,18 @@ Not here: what the document says (`http/openapi.py`). The framework would serve 
 which load programs from elsewhere, and says in HTML which of them it lacks; so it serves none.
 """
 
-from typing import Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
+from msgspec import Meta
 
 from relayer.http.checks import PUBLIC
 from relayer.http.openapi import OPENAPI, Document
+
+# Without this, generators take an object for one that is always empty.
+_Parts = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": True})]
 
 
 class Info(TypedDict):
@@ -26,8 +30,8 @@ class OpenApiAnswer(TypedDict):
 
     openapi: Literal["3.1.0"]
     info: Info
-    paths: dict[str, Any]
-    components: dict[str, Any]
+    paths: _Parts
+    components: _Parts
 
 
 _DOCUMENT: Final = ResponseSpec(
