@@ -455,7 +455,7 @@ def open_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sealed(Answer):
+class _SealedPart(Answer):
     """The sealed part of a memory."""
 
     text: str
@@ -481,7 +481,7 @@ def _open_memory(account: bytes, keyring: Keyring, row: Record) -> Memory:
         raise NotGranted("This key does not hold an epoch that a memory was sealed in.")
     place = Place(row["type"], account, UUID(row["id"]), row["revision"])
     data = open_envelope(place, keys[row["epoch"]], from_base64(row["blob"], "blob"))
-    sealed = _Sealed.from_json(read_json_object(data))
+    sealed = _SealedPart.from_json(read_json_object(data))
     shown = {"id", "namespace", "kind", "event_time", "importance", "confidence", "writer"}
     shown |= {"created_at", "expires_at", "revision", "seq"} & row.keys()
     return Memory.from_json({**{name: row.get(name) for name in shown}, **sealed.to_json()})

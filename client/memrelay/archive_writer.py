@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from memrelay.answers import make_malformed_error
 from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
-from memrelay.evidence import Evidence, Promised
+from memrelay.evidence import Evidence, PromisedObjects
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
@@ -164,7 +164,7 @@ class Standing:
     new: set[str] = field(default_factory=set)  # stored since, and in the file
     counts: Counter[str] = field(default_factory=Counter)
     losses: Losses = field(default_factory=Losses)
-    promised: Promised = field(default_factory=Promised)
+    promised: PromisedObjects = field(default_factory=PromisedObjects)
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Note a record that is in the file.
@@ -238,7 +238,7 @@ class _Writer:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """An archive that was written.
 
     Attributes:
@@ -251,7 +251,7 @@ class Exported:
     missing: Sequence[str]
 
 
-def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> Exported:
+def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> ExportResult:
     """Write the whole account into an archive.
 
     What an interrupted export left in `FILE.part` is kept, and it goes on from there.
@@ -278,7 +278,7 @@ def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> 
 
 def _export_into(
     client: SyncMemoryClient, file: BinaryIO, path: Path, progress: Progress
-) -> Exported:
+) -> ExportResult:
     account, relayer = account_bytes(client.settings.account_id), client.statement().relayer
     standing = Standing(Evidence(account=account, relayer=relayer))
     if os.fstat(file.fileno()).st_size:
@@ -321,7 +321,7 @@ def _export_into(
     client.check_exported(standing.newest)
     writer.finish(standing.counts)
     counts = {**standing.counts, "lost": len(standing.losses)}
-    return Exported(counts, standing.promised.list_missing(standing.losses.is_erased))
+    return ExportResult(counts, standing.promised.list_missing(standing.losses.is_erased))
 
 
 def _unreadable(what: str, error: Invalid, beginning: Path) -> UntrustedRelayer:

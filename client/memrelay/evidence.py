@@ -72,7 +72,7 @@ class Evidence:
         return receipt
 
 
-class Promised:
+class PromisedObjects:
     """The objects that an archive's receipts promise, beside those that it has."""
 
     def __init__(self) -> None:

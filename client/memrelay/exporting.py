@@ -39,7 +39,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Collected:
+class NamespaceExport:
     """The records of a namespace, in the order of files, and the ids of what has no text.
 
     `sealed` is what another client sealed; of what is `lost`, the relayer has no sound bytes.
@@ -50,7 +50,9 @@ class Collected:
     lost: frozenset[str] = frozenset()
 
 
-def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]) -> Collected:
+def collect(
+    client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]
+) -> NamespaceExport:
     """Return all memories of a namespace; `progress` is told the number of each batch."""
     return collect_records(_iterate_memories(client, namespace, progress))
 
@@ -68,7 +70,7 @@ def _iterate_memories(
             return
 
 
-def collect_records(memories: Iterable[Memory]) -> Collected:
+def collect_records(memories: Iterable[Memory]) -> NamespaceExport:
     """Return memories of a namespace as they are exported."""
     records: list[Record] = []
     sealed, lost = set[str](), set[str]()
@@ -77,7 +79,7 @@ def collect_records(memories: Iterable[Memory]) -> Collected:
             records.append(record(memory))
         else:
             (lost if memory.status == "failed" else sealed).add(memory.id)
-    return Collected(tuple(sorted(records, key=_order)), frozenset(sealed), frozenset(lost))
+    return NamespaceExport(tuple(sorted(records, key=_order)), frozenset(sealed), frozenset(lost))
 
 
 def record(memory: Memory) -> Record:

@@ -45,7 +45,7 @@ from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, to_base64
-from memrelay.sealed.receipts import NO_HEAD, Asked, Heads, Receipt, read_receipt
+from memrelay.sealed.receipts import NO_HEAD, Heads, Receipt, RequestState, read_receipt
 from memrelay.sealed.statement import (
     Statement,
     read_named,
@@ -54,7 +54,7 @@ from memrelay.sealed.statement import (
     read_succession,
 )
 from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
-from memrelay.trust_store import SeenFile
+from memrelay.trust_store import TrustStore
 
 log = logging.getLogger("memrelay")
 
@@ -163,7 +163,7 @@ class Session:
         self.settings = settings
         self.identity = settings.identity
         self.account = account_bytes(settings.account_id)
-        self._seen = SeenFile(settings.seen_path)
+        self._seen = TrustStore(settings.seen_path)
         self._exchange = Exchange(
             timeout_s=timeout_s,
             deadline_s=deadline_s,
@@ -190,7 +190,7 @@ class Session:
         self._heads = Heads(known.receipt_seq, bytes.fromhex(known.receipt_head) or NO_HEAD)
 
     @property
-    def trust_store(self) -> SeenFile:
+    def trust_store(self) -> TrustStore:
         """The file of what was verified so far."""
         return self._seen
 
@@ -459,10 +459,10 @@ class Session:
 
     # Remembering what was seen
 
-    def note_request(self, namespaces: Iterable[str] | None = None) -> Asked:
+    def note_request(self, namespaces: Iterable[str] | None = None) -> RequestState:
         """Return what is known when a request is about to be sent, for its receipts."""
         names = None if namespaces is None else frozenset(namespaces)
-        return Asked(at_ms=self.now_ms(), epoch=self._seen.value.epoch, namespaces=names)
+        return RequestState(at_ms=self.now_ms(), epoch=self._seen.value.epoch, namespaces=names)
 
     def note_receipt(
         self,
@@ -471,7 +471,7 @@ class Session:
         op: str | frozenset[str],
         ids: Iterable[str] = (),
         signed: bytes | None = None,
-        asked: Asked | None = None,
+        asked: RequestState | None = None,
     ) -> Operation[Receipt]:
         """Return a receipt that came with an answer, verified, and keep it if it is the newest.
 

@@ -21,7 +21,7 @@ from memrelay.secure_files import lock_file, read_private, write_private
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class TrustState:
     """The state that this client has verified so far; a relayer that offers less is refused.
 
     `receipt_*` is the newest receipt that came with an answer, `checked_*` the end of the chain
@@ -41,11 +41,11 @@ class Seen:
     checked_head: str = ""
     succession: tuple[str, ...] = ()
 
-    def merge(self, other: "Seen") -> "Seen":
+    def merge(self, other: "TrustState") -> "TrustState":
         """Return the higher of both, member by member; the pin of `self` wins."""
         newest = max(self, other, key=lambda seen: seen.receipt_seq)
         checked = max(self, other, key=lambda seen: seen.checked_seq)
-        return Seen(
+        return TrustState(
             relayer_key=self.relayer_key or other.relayer_key,
             sealed=self.sealed or other.sealed,
             grant_serial=max(self.grant_serial, other.grant_serial),
@@ -59,12 +59,12 @@ class Seen:
         )
 
 
-def _read_seen(values: Mapping[str, Any]) -> Seen:
+def _read_seen(values: Mapping[str, Any]) -> TrustState:
     if "receipt_serial" not in values:
         # Earlier versions kept one serial, which a receipt may have told.
         values = {**values, "receipt_serial": values["grant_serial"], "grant_serial": 0}
-    known = {item.name: values[item.name] for item in fields(Seen)[:-1]}
-    for item in fields(Seen)[:-1]:
+    known = {item.name: values[item.name] for item in fields(TrustState)[:-1]}
+    for item in fields(TrustState)[:-1]:
         if type(known[item.name]) is not type(item.default) and item.name != "relayer_key":
             raise TypeError(item.name)
     if known["relayer_key"] is not None:
@@ -74,7 +74,7 @@ def _read_seen(values: Mapping[str, Any]) -> Seen:
     succession = tuple(values.get("succession", ()))
     for text in succession:
         read_named(from_base64(text, "successor"))
-    return Seen(**known, succession=succession)
+    return TrustState(**known, succession=succession)
 
 
 def _keys(succession: tuple[str, ...]) -> set[str]:
@@ -91,8 +91,8 @@ def _join(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     return (*before, *other[signers.index(last) :]) if last in signers else before
 
 
-class SeenFile:
-    """`Seen` in a file beside the profile, or in memory only when there is no path.
+class TrustStore:
+    """`TrustState` in a file beside the profile, or in memory only when there is no path.
 
     It may be saved in one thread while it is noted in another.
     """
@@ -102,10 +102,10 @@ class SeenFile:
         self._changing, self._saving = threading.Lock(), threading.Lock()
         self._saved = self.value = self._read()
 
-    def _read(self) -> Seen:
+    def _read(self) -> TrustState:
         data = read_private(self._path) if self._path else None
         if data is None:
-            return Seen()
+            return TrustState()
         try:
             return _read_seen(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Invalid) as error:
@@ -128,7 +128,7 @@ class SeenFile:
             pinned = before or known.relayer_key
             if pinned is None or relayer_key in {pinned, *_keys(known.succession)}:
                 return
-            self.value = Seen(
+            self.value = TrustState(
                 sealed=known.sealed, grant_serial=known.grant_serial, epoch=known.epoch
             )
             self._write(self._path, self.value)
@@ -141,11 +141,11 @@ class SeenFile:
         """
         self._merge(self._read())
 
-    def note(self, **values: Any) -> tuple[Seen, Seen]:
+    def note(self, **values: Any) -> tuple[TrustState, TrustState]:
         """Raise some members; return the value before and after."""
-        return self._merge(replace(Seen(), **values))
+        return self._merge(replace(TrustState(), **values))
 
-    def _merge(self, other: Seen) -> tuple[Seen, Seen]:
+    def _merge(self, other: TrustState) -> tuple[TrustState, TrustState]:
         with self._changing:
             before = self.value
             self.value = after = before.merge(other)
@@ -164,8 +164,8 @@ class SeenFile:
             _, value = self._merge(self._read())
             self._write(self._path, value)
 
-    def _write(self, path: Path, value: Seen) -> None:
-        write_private(path, {item.name: getattr(value, item.name) for item in fields(Seen)})
+    def _write(self, path: Path, value: TrustState) -> None:
+        write_private(path, {item.name: getattr(value, item.name) for item in fields(TrustState)})
         self._saved = value
 
     @staticmethod

@@ -108,7 +108,7 @@ class Item(Answer):
         }
 
 
-class Named(NamedTuple):
+class Promise(NamedTuple):
     """The blob that receipts promise for a revision, and the receipt that did so last."""
 
     revision: int
@@ -118,7 +118,7 @@ class Named(NamedTuple):
     seq: int
 
 
-class Stated(NamedTuple):
+class StatePromise(NamedTuple):
     """The newest `state` object of a memory; an edit since then made it no longer stale."""
 
     blob_id: str
@@ -139,9 +139,9 @@ class Promises:
     seq: int = 0
     time_ms: int = 0
     grants: dict[int, str] = field(default_factory=dict)
-    states: dict[bytes, Stated] = field(default_factory=dict)
+    states: dict[bytes, StatePromise] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
-    _named: dict[bytes, tuple[Named, ...]] = field(default_factory=dict)
+    _named: dict[bytes, tuple[Promise, ...]] = field(default_factory=dict)
     _former: dict[str, bytes] = field(default_factory=dict)  # turns with former ids, by blob
 
     def add(self, receipt: Receipt) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ class Promises:
             if receipt.op in _GRANTING:
                 self.grants[receipt.serial] = name
             elif receipt.op == "state":
-                self.states[item] = Stated(name, receipt.seq)
+                self.states[item] = StatePromise(name, receipt.seq)
             elif receipt.op in _ERASING:
                 yield from self._erase(receipt, item, revision, name)
             elif receipt.op in _STORING:
@@ -193,7 +193,7 @@ class Promises:
             self.states[item] = self.states[item]._replace(refreshed=True)
         self.erased.discard(item)
         self._forget(item, revision)
-        stored = Named(revision, name, receipt.namespace, receipt.epoch, receipt.seq)
+        stored = Promise(revision, name, receipt.namespace, receipt.epoch, receipt.seq)
         self._named[item] = (*self._named.get(item, ()), stored)
         if UUID(bytes=item).version == _FORMER_ID:
             self._former[name] = item
@@ -212,11 +212,11 @@ class Promises:
         if left:
             self._named[item] = left
 
-    def find_promise(self, item: bytes, revision: int) -> Named | None:
+    def find_promise(self, item: bytes, revision: int) -> Promise | None:
         """Find what the receipts promise for a revision."""
         return next((n for n in self._named.get(item, ()) if n.revision == revision), None)
 
-    def __iter__(self) -> Iterator[tuple[bytes, Named]]:
+    def __iter__(self) -> Iterator[tuple[bytes, Promise]]:
         """Every promised revision."""
         yield from ((item, n) for item, revisions in self._named.items() for n in revisions)
 
@@ -308,7 +308,7 @@ def judge_newest(items: Iterable[Item]) -> Iterator[Finding]:
 
 
 def judge_state(
-    item: Item, stated: Stated | None, state: Mapping[str, Any] | None
+    item: Item, stated: StatePromise | None, state: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
     """Yield where a row differs from the newest signed state of its memory, or of a new one."""
     said, due = item.state, dict(NEW_STATE if state is None else state)

@@ -476,7 +476,7 @@ SHORT_LIVED = (
     "relayer/sealed/grants.py Chain.",
     "client/memrelay/commands/imports.py _Import.",
     "client/memrelay/events.py EventReader.",
-    "client/memrelay/evidence.py Promised.",
+    "client/memrelay/evidence.py PromisedObjects.",
     "client/memrelay/importing/",
     "client/memrelay/sealed/ledger.py ",
 )

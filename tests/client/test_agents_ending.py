@@ -84,9 +84,9 @@ async def test_a_gateway_gives_a_revoked_agent_no_memory(shared_relayer, tmp_pat
     machine.run("agents", "provision", "coder")
     context = Context(agent_id="coder")
     roster = Roster.load(environ=machine.environ)
-    assert roster.seat(context) is not None
+    assert roster.bind(context) is not None
     machine.run("agents", "revoke", "coder")
-    assert roster.seat(context) is None, "nor that of the owner"
+    assert roster.bind(context) is None, "nor that of the owner"
     await roster.close()
 
 

@@ -15,7 +15,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.config import Settings, check_url, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
 from memrelay.secure_files import lock_file, write_private
-from memrelay.trust_store import Seen, SeenFile
+from memrelay.trust_store import TrustState, TrustStore
 
 KEY = "07" * 32
 ACCOUNT = "0x" + "ab" * 32
@@ -225,12 +225,12 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 def test_what_was_seen_only_rises(tmp_path):
     path = tmp_path / "seen.json"
-    one, two = SeenFile(path), SeenFile(path)
-    one.value = Seen(relayer_key="ab" * 32, grant_serial=5, receipt_seq=3, receipt_head="aa")
+    one, two = TrustStore(path), TrustStore(path)
+    one.value = TrustState(relayer_key="ab" * 32, grant_serial=5, receipt_seq=3, receipt_head="aa")
     one.save()
-    two.value = Seen(grant_serial=4, epoch=2, sealed=True, receipt_seq=4, receipt_head="bb")
+    two.value = TrustState(grant_serial=4, epoch=2, sealed=True, receipt_seq=4, receipt_head="bb")
     two.save()
-    seen = SeenFile(path).value
+    seen = TrustStore(path).value
     assert (seen.relayer_key, seen.grant_serial, seen.epoch, seen.sealed) == ("ab" * 32, 5, 2, True)
     assert (seen.receipt_seq, seen.receipt_head) == (4, "bb")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -254,35 +254,35 @@ def test_what_was_seen_only_rises(tmp_path):
 )
 def test_a_damaged_file_of_what_was_seen_is_named(tmp_path, wrong):
     path = tmp_path / "seen.json"
-    write_private(path, asdict(Seen()) | wrong)
+    write_private(path, asdict(TrustState()) | wrong)
     with pytest.raises(ConfigError, match=r"seen\.json is damaged"):
-        SeenFile(path)
+        TrustStore(path)
 
 
 def test_what_was_seen_of_another_relayer_is_not_asked_of_this_one(tmp_path):
     path = tmp_path / "seen.json"
-    known = Seen(relayer_key="ab" * 32, grant_serial=5, epoch=2, receipt_seq=3, checked_seq=3)
+    known = TrustState(relayer_key="ab" * 32, grant_serial=5, epoch=2, receipt_seq=3, checked_seq=3)
     for key, seq in (("ab" * 32, 3), ("cd" * 32, 0)):
-        file = SeenFile(path)
+        file = TrustStore(path)
         file.value = known
         file.save()
         file.pin(key, before=None)
-        assert SeenFile(path).value.checked_seq == file.value.receipt_seq == seq
-        assert (SeenFile(path).value.grant_serial, file.value.epoch) == (5, 2)
+        assert TrustStore(path).value.checked_seq == file.value.receipt_seq == seq
+        assert (TrustStore(path).value.grant_serial, file.value.epoch) == (5, 2)
 
 
 def test_serials_of_before_hold_until_another_relayer_is_pinned(tmp_path):
     """Files of earlier versions hold one serial, of grants or of a relayer's receipts."""
     path = tmp_path / "seen.json"
-    old = asdict(Seen(relayer_key="ab" * 32, grant_serial=5, epoch=2))
+    old = asdict(TrustState(relayer_key="ab" * 32, grant_serial=5, epoch=2))
     del old["receipt_serial"]
     write_private(path, old)
-    file = SeenFile(path)
+    file = TrustStore(path)
     assert (file.value.grant_serial, file.value.receipt_serial) == (0, 5)
     file.pin("ab" * 32, before=None)
-    assert SeenFile(path).value.receipt_serial == 5
+    assert TrustStore(path).value.receipt_serial == 5
     file.pin("cd" * 32, before=None)
-    assert SeenFile(path).value == Seen(epoch=2)
+    assert TrustStore(path).value == TrustState(epoch=2)
 
 
 COUNTING = """
@@ -290,13 +290,13 @@ import sys
 from dataclasses import asdict
 from dataclasses import replace
 from pathlib import Path
-from memrelay.trust_store import SeenFile
+from memrelay.trust_store import TrustStore
 
 path, member = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(200):
-    file = SeenFile(path)  # which knows only what the file says
+    file = TrustStore(path)  # which knows only what the file says
     if getattr(file.value, member) != number:
         sys.exit(f"{member} fell back")
     file.value = replace(file.value, **{member: number + 1})
@@ -323,7 +323,7 @@ def test_what_was_seen_only_rises_when_processes_share_the_file(tmp_path):
     for process in processes:
         process.communicate()
     assert [process.returncode for process in processes] == [0, 0]
-    seen = SeenFile(path).value
+    seen = TrustStore(path).value
     assert (seen.grant_serial, seen.epoch) == (200, 200)
 
 
@@ -336,7 +336,7 @@ def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
         pass
 
 
-HEADLESS = json.dumps(asdict(Seen(receipt_seq=3, receipt_head="x")))
+HEADLESS = json.dumps(asdict(TrustState(receipt_seq=3, receipt_head="x")))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"relayer_key": null}', "7", HEADLESS])
@@ -345,7 +345,7 @@ def test_damaged_memory_of_what_was_seen_is_no_fresh_start(tmp_path, text):
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="damaged"):
-        SeenFile(path)
+        TrustStore(path)
 
 
 CONNECTING = [

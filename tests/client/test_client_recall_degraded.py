@@ -129,10 +129,12 @@ async def test_a_gateway_tells_what_could_be_searched_by_words_only(asking: Sett
             assert tool.text.count("by words only") == 1
             assert tool.details["degraded"]
     roster = Roster.single(asking)
-    seat = roster.seat(Context())
-    assert seat is not None
+    binding = roster.bind(Context())
+    assert binding is not None
     names = ("default", "never written", "x" * 200)
-    found = await seat.recall("tea", namespaces=names, limit=5, min_relevance=0.0, chars_max=None)
+    found = await binding.recall(
+        "tea", namespaces=names, limit=5, min_relevance=0.0, chars_max=None
+    )
     assert (len(found.memories), found.degraded) == (2, True)
     await roster.close()
 

@@ -18,7 +18,7 @@ from memrelay.sealed.receipts import (
     Heads,
     read_receipt,
 )
-from memrelay.trust_store import SeenFile
+from memrelay.trust_store import TrustStore
 from tests.client.session_scene import (
     IDS,
     NOW_MS,
@@ -101,7 +101,7 @@ def test_one_receipt_of_a_hostile_relayer_shuts_nobody_out_of_the_next_one(scene
         scene.settings.relayer_key,
         replace(scene.settings, relayer_key=other.public_key.hex()),
     )
-    SeenFile(scene.settings.seen_path).pin(scene.settings.relayer_key, before=before)
+    TrustStore(scene.settings.seen_path).pin(scene.settings.relayer_key, before=before)
     scene.restart()
     recall(scene, ("/v1/relayer", scene.statement(signer=other)), ("/v1/grants", honest))
     scene.restart()

@@ -20,7 +20,7 @@ from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures, pau
 from memrelay.gateway.conversation import capturable, number_messages
 from memrelay.gateway.host_events import read_messages
 from memrelay.gateway.outage import Outages
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.gateway.spool import Spool, SpoolKey
 from tests.client.gateway_scene import (
     CTX,
@@ -74,8 +74,8 @@ def turn(
     settings: Settings, text: str = TEA, *, session: str = "s", **changes: Any
 ) -> CapturedTurn:
     client = MemoryClient.from_settings(settings)
-    seat = Seat(agent="main", client=client, namespace=settings.namespace)
-    made = CapturedTurn.of(seat, text=text, session=session, source="test", occurred_at=THEN)
+    binding = Binding(agent="main", client=client, namespace=settings.namespace)
+    made = CapturedTurn.of(binding, text=text, session=session, source="test", occurred_at=THEN)
     return replace(made, **changes)
 
 
@@ -140,19 +140,19 @@ class TestOnce:
 
     async def test_the_key_is_of_namespace_session_and_text(self) -> None:
         first = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
-        seat = Seat(agent="a", client=MemoryClient.from_settings(first), namespace="x")
+        binding = Binding(agent="a", client=MemoryClient.from_settings(first), namespace="x")
         second = MemoryClient.from_settings(replace(first, private_key="2" * 64))
         usual = {"text": TEA, "session": "s", "source": "test", "occurred_at": THEN}
-        key = CapturedTurn.of(seat, **usual).idempotency_key  # type: ignore[arg-type]
+        key = CapturedTurn.of(binding, **usual).idempotency_key  # type: ignore[arg-type]
         later = {**usual, "occurred_at": datetime.now(UTC), "source": "other"}
-        assert CapturedTurn.of(seat, **later).idempotency_key == key  # type: ignore[arg-type]
+        assert CapturedTurn.of(binding, **later).idempotency_key == key  # type: ignore[arg-type]
         others = [
             CapturedTurn.of(changed, **{**usual, **members}).idempotency_key  # type: ignore[arg-type]
             for changed, members in (
-                (seat, {"text": TEA + "."}),
-                (seat, {"session": "t"}),
-                (replace(seat, namespace="y"), {}),
-                (replace(seat, client=second), {}),
+                (binding, {"text": TEA + "."}),
+                (binding, {"session": "t"}),
+                (replace(binding, namespace="y"), {}),
+                (replace(binding, client=second), {}),
             )
         ]
         assert len({key, *others}) == 5

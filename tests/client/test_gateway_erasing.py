@@ -59,10 +59,10 @@ class Wait:
         self.spool = spool_in(folder)
 
     def turn(self, context: Context, text: str = DOCTOR) -> CapturedTurn:
-        seat = Roster.single(self._settings).seat(context)
-        assert seat is not None
+        binding = Roster.single(self._settings).bind(context)
+        assert binding is not None
         return CapturedTurn.of(
-            seat,
+            binding,
             text=f"1. user: {text}",
             session=context.session_names[0],
             source="openclaw",

@@ -82,25 +82,25 @@ class TestGetAndForget:
         memory_id = await remember(owner, TEA)
         erasures = Erasures()
         captures = Captures(spool_in(tmp_path), Outages(), retry_s=0, erasures=erasures)
-        seat = Roster.single(owner).seat(MAIN)
-        assert seat is not None
+        binding = Roster.single(owner).bind(MAIN)
+        assert binding is not None
         tools = Tools(captures, erasures, source="openclaw", now=lambda: datetime.now(UTC))
         spool, key = spool_in(tmp_path), SpoolKey.of(owner.identity)
         for session in ("first", "second"):
             turn = CapturedTurn.of(
-                seat,
+                binding,
                 text=f"1. user: {TEA}",
                 session=session,
                 source="openclaw",
                 occurred_at=datetime.now(UTC),
             )
             spool.put(key, turn.to_bytes())
-        answer = await tools.call("memory_forget", {"id": memory_id}, seat, MAIN)
+        answer = await tools.call("memory_forget", {"id": memory_id}, binding, MAIN)
         assert not answer.is_error
         [left] = [CapturedTurn.from_bytes(spool.get(key, name)) for name in spool.names(key)]
         assert left.source == "openclaw:second"
         await captures.close()
-        await seat.client.close()
+        await binding.client.close()
 
     @pytest.mark.parametrize("role", ["writer", "reader"])
     async def test_what_waits_is_dropped_for_every_key_unless_nothing_was_erased(
@@ -115,20 +115,20 @@ class TestGetAndForget:
         spool, keys = spool_in(tmp_path), [SpoolKey.of(one.identity) for one in (owner, coder)]
         erasures = Erasures()
         captures = Captures(spool, Outages(), retry_s=3600, erasures=erasures)
-        seat, before = (Roster.single(settings).seat(MAIN) for settings in (coder, away))
-        assert seat is not None
+        binding, before = (Roster.single(settings).bind(MAIN) for settings in (coder, away))
+        assert binding is not None
         assert before is not None
         session = {"session": "first", "source": "openclaw"}
-        for one, spool_key in zip((before, seat), keys, strict=True):
+        for one, spool_key in zip((before, binding), keys, strict=True):
             turn = CapturedTurn.of(one, text=TEA, occurred_at=datetime.now(UTC), **session)
             spool.put(spool_key, turn.to_bytes())
         captures.wake(before.client)  # whose key was the agent's before
         tools = Tools(captures, erasures, source="openclaw", now=lambda: datetime.now(UTC))
-        answer = await tools.call("memory_forget", {"id": memory_id}, seat, MAIN)
+        answer = await tools.call("memory_forget", {"id": memory_id}, binding, MAIN)
         assert answer.is_error == (role == "reader")
         assert [len(spool.names(one)) for one in keys] == ([1, 1] if answer.is_error else [0, 0])
         await captures.close()
-        for one in (seat, before):
+        for one in (binding, before):
             await one.client.close()
 
     async def test_get_does_not_show_instructions(self, shared_relayer: RunningRelayer) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from memrelay.config import trust_store_path
 from memrelay.gateway import Gateway, Roster
-from memrelay.trust_store import Seen
+from memrelay.trust_store import TrustState
 from tests.client.gateway_scene import (
     CTX,
     PATIENT,
@@ -172,7 +172,7 @@ async def test_no_turn_waits_while_another_process_saves_what_was_seen(
     await holder.stdout.readline()
     async with Gateway(roster, PATIENT) as gateway:
         turn = asyncio.create_task(gateway.before_prompt_build(ASKED, CTX))
-        await until(lambda: roster.clients()[0]._session.trust_store.value != Seen())
+        await until(lambda: roster.clients()[0]._session.trust_store.value != TrustState())
         holder.stdin.write(b"\n")  # nobody could if the loop waited for the lock
         await holder.stdin.drain()
         assert await holder.wait() == 0

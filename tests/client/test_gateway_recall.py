@@ -33,19 +33,19 @@ async def test_all_namespaces_of_an_agent_are_one_request(shared_relayer: Runnin
         for name in ("coder", "team", "news"):
             await main_client.remember(f"tea in {name}", namespace=name)
     roster = Roster.single(await agent_settings(owner, "coder", "team", "news"))
-    seat = roster.seat(Context())
-    assert seat is not None
-    counted = Counted(seat.client)
-    names = (seat.namespace, *await seat.list_shared())
+    binding = roster.bind(Context())
+    assert binding is not None
+    counted = Counted(binding.client)
+    names = (binding.namespace, *await binding.list_shared())
     asked: dict[str, Any] = {"limit": 5, "min_relevance": 0.0, "chars_max": None}
-    found = await seat.recall("tea", namespaces=names, **asked)
+    found = await binding.recall("tea", namespaces=names, **asked)
     assert {memory.text for memory in found.memories} == {f"tea in {name}" for name in names}
     assert [body["namespaces"] for body in counted.bodies] == [list(names)]
-    refused = await seat.recall("tea", namespaces=(*names, "secret"), **asked)
+    refused = await binding.recall("tea", namespaces=(*names, "secret"), **asked)
     assert {memory.text for memory in refused.memories} == {f"tea in {name}" for name in names}
     assert (found.degraded, refused.degraded) == (False, False)
     with pytest.raises(NotGranted):
-        await seat.recall("tea", namespaces=("secret", *names), **asked)
+        await binding.recall("tea", namespaces=("secret", *names), **asked)
     await roster.close()
 
 

@@ -66,9 +66,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def key_of(roster: Roster, context: Context) -> tuple[str, str] | None:
-    """The private key and namespace of an agent's seat."""
-    seat = roster.seat(context)
-    return seat and (seat.client.settings.private_key, seat.namespace)
+    """The private key and namespace of an agent's binding."""
+    binding = roster.bind(context)
+    return binding and (binding.client.settings.private_key, binding.namespace)
 
 
 async def test_each_agent_has_its_own_place(home: Home) -> None:
@@ -80,16 +80,16 @@ async def test_each_agent_has_its_own_place(home: Home) -> None:
     assert key_of(roster, CODER) == (f"{2:064x}", "code")
     assert key_of(roster, Context(agent_id="CODER")) == (f"{2:064x}", "code")
     assert key_of(roster, RESEARCHER) == (f"{1:064x}", "researcher")
-    seats = [roster.seat(context) for context in (MAIN, CODER, RESEARCHER)]
-    assert [seat.borrows for seat in seats if seat] == [False, False, True]
+    bindings = [roster.bind(context) for context in (MAIN, CODER, RESEARCHER)]
+    assert [binding.borrows for binding in bindings if binding] == [False, False, True]
     assert len(roster.clients()) == 2
     await roster.close()
 
 
 async def test_one_client_serves_all_calls(home: Home) -> None:
     roster = home.load()
-    seats = [roster.seat(context) for context in (CODER, CODER, MAIN, RESEARCHER)]
-    coder, again, main, borrower = [seat.client for seat in seats if seat]
+    bindings = [roster.bind(context) for context in (CODER, CODER, MAIN, RESEARCHER)]
+    coder, again, main, borrower = [binding.client for binding in bindings if binding]
     assert coder is again
     assert main is borrower
     await roster.close()
@@ -190,13 +190,13 @@ async def test_a_broken_profile_never_falls_back(
         path.write_text(_FAULTS[fault])
         os.utime(path, ns=(1, 1))
     for _ in range(3):
-        assert working.seat(CODER) is None
+        assert working.bind(CODER) is None
     assert len(caplog.records) == 1
     assert "77aa" not in caplog.text
     await working.close()
     # A gateway that starts now serves the others.
     anew = home.load()
-    assert anew.seat(CODER) is None
+    assert anew.bind(CODER) is None
     assert key_of(anew, MAIN) == (f"{1:064x}", "home")
     await anew.close()
 
@@ -210,7 +210,7 @@ async def test_a_profile_that_leads_nowhere_never_falls_back(
     path.symlink_to(target)
     roster = home.load()
     for _ in range(3):
-        assert roster.seat(CODER) is None
+        assert roster.bind(CODER) is None
         assert len(roster.clients()) == 1
     assert len(caplog.records) == 1
     assert "coder.json cannot be used" in caplog.text
@@ -233,7 +233,7 @@ async def test_a_profile_is_used_again_when_only_its_mode_is_mended(home: Home) 
     path = home.agents / "coder.json"
     roster = home.load()
     path.chmod(0o644)
-    assert roster.seat(CODER) is None
+    assert roster.bind(CODER) is None
     path.chmod(0o600)
     assert key_of(roster, CODER) == (f"{2:064x}", "code")
     await roster.close()
@@ -272,7 +272,7 @@ async def test_one_client_that_does_not_close_keeps_none_open(
 async def test_a_revoked_agent_does_not_get_the_main_key(home: Home) -> None:
     roster = home.load()
     (home.agents / "coder.json").rename(home.agents / "coder.json.revoked")
-    assert roster.seat(CODER) is None
+    assert roster.bind(CODER) is None
     assert key_of(roster, RESEARCHER) == (f"{1:064x}", "researcher")
     await roster.close()
 
@@ -291,7 +291,7 @@ async def test_agents_alone_are_enough(home: Home) -> None:
     home.profile.unlink()
     roster = home.load()
     assert key_of(roster, CODER) == (f"{2:064x}", "code")
-    assert roster.seat(MAIN) is None
+    assert roster.bind(MAIN) is None
     await roster.close()
 
 

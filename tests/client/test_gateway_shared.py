@@ -30,23 +30,23 @@ async def test_namespaces_of_a_key(shared_relayer: RunningRelayer) -> None:
     owner = await founded(shared_relayer.url)
     coder = await agent_settings(owner, "coder", "team", "news")
     whole, named = Roster.single(owner), Roster.single(coder)
-    owners, coders = whole.seat(MAIN), named.seat(MAIN)
-    borrowed = whole.seat(CODER)
+    owners, coders = whole.bind(MAIN), named.bind(MAIN)
+    borrowed = whole.bind(CODER)
     assert owners is not None
     assert coders is not None
     assert borrowed is not None
     assert await owners.list_shared() == ()  # every other agent's would be among them
     assert set(await coders.list_shared()) == {"team", "news"}
     assert await borrowed.list_shared() == ()
-    for seat, allowed in ((owners, "default"), (coders, "team"), (borrowed, "coder")):
-        assert await seat.may_use(allowed)
-    for seat, refused in (
+    for binding, allowed in ((owners, "default"), (coders, "team"), (borrowed, "coder")):
+        assert await binding.may_use(allowed)
+    for binding, refused in (
         (owners, "coder"),
         (coders, "any"),
         (borrowed, "default"),
         (borrowed, "team"),
     ):
-        assert not await seat.may_use(refused)
+        assert not await binding.may_use(refused)
     await whole.close()
     await named.close()
 
@@ -161,17 +161,17 @@ async def test_the_nearest_of_all_namespaces_come_first(shared_relayer: RunningR
     await remembered(owner, TEA, "team")
     await remembered(owner, "Green tea grows in Japan.", "news")
     roster = Roster.single(coder)
-    seat = roster.seat(MAIN)
-    assert seat is not None
-    names = (seat.namespace, *await seat.list_shared())
+    binding = roster.bind(MAIN)
+    assert binding is not None
+    names = (binding.namespace, *await binding.list_shared())
     query, everything = ASKED["prompt"], 0.0
-    found = await seat.recall(
+    found = await binding.recall(
         query, namespaces=names, limit=5, min_relevance=everything, chars_max=None
     )
     distances = [m.distance for m in found.memories if m.distance is not None]
     assert (len(distances), found.memories[0].text) == (3, TEA)
     assert distances == sorted(distances)
-    nearest = await seat.recall(
+    nearest = await binding.recall(
         query, namespaces=names, limit=1, min_relevance=everything, chars_max=None
     )
     assert [memory.text for memory in nearest.memories] == [TEA]
@@ -185,17 +185,17 @@ async def test_a_shared_namespace_that_fails_costs_only_itself(
     coder = await agent_settings(owner, "coder")
     await remembered(owner, TEA, "coder")
     roster = Roster.single(coder)
-    seat = roster.seat(MAIN)
-    assert seat is not None
+    binding = roster.bind(MAIN)
+    assert binding is not None
     for names in (("coder", "secret"), ("coder", "secret", "other")):
-        found = await seat.recall(
+        found = await binding.recall(
             ASKED["prompt"], namespaces=names, limit=5, min_relevance=0.3, chars_max=None
         )
         assert [memory.text for memory in found.memories] == [TEA]
     assert len(caplog.records) == 1
     assert "NotGranted" in caplog.text
     with pytest.raises(NotGranted):
-        await seat.recall(
+        await binding.recall(
             ASKED["prompt"],
             namespaces=("secret", "coder"),
             limit=5,
@@ -221,9 +221,9 @@ async def test_any_refusal_of_a_shared_namespace_costs_only_itself(
     coder = await agent_settings(owner, "coder")
     await remembered(owner, TEA, "coder")
     roster = Roster.single(coder)
-    seat = roster.seat(MAIN)
-    assert seat is not None
-    found = await seat.recall(
+    binding = roster.bind(MAIN)
+    assert binding is not None
+    found = await binding.recall(
         ASKED["prompt"], namespaces=("coder", refused), limit=5, min_relevance=0.3, chars_max=20
     )
     assert [memory.text for memory in found.memories] == [f"{TEA[:20]} …"]
@@ -240,12 +240,12 @@ async def test_namespaces_asked_one_by_one_keep_order_and_budget(
     await remembered(owner, TEA, "team")
     await remembered(owner, "Green tea grows in Japan.", "news")
     roster = Roster.single(coder)
-    seat = roster.seat(MAIN)
-    assert seat is not None
+    binding = roster.bind(MAIN)
+    assert binding is not None
     names = ("coder", "team", "news", "secret")
 
     async def recalled(tokens_max: int | None) -> list[Memory]:
-        found = await seat.recall(
+        found = await binding.recall(
             ASKED["prompt"],
             namespaces=names,
             limit=5,
@@ -283,9 +283,9 @@ async def test_shared_namespaces_beyond_the_bound_are_told(
     for one, lines in ((fitting, 0), (many, 1)):
         roster = Roster.single(one)
         for _ in range(2):
-            seat = roster.seat(MAIN)
-            assert seat is not None
-            assert len(await seat.list_shared()) == 8
-            assert await seat.may_use("team7")
+            binding = roster.bind(MAIN)
+            assert binding is not None
+            assert len(await binding.list_shared()) == 8
+            assert await binding.may_use("team7")
         assert len(caplog.records) == lines
         await roster.close()

@@ -19,7 +19,7 @@ from memrelay.gateway import Roster
 from memrelay.gateway.capture import Captures
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.outage import Outages
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.gateway.tools import DEADLINE_S, FOUND_CHARS_MAX, SHOWN_CHARS_MAX, Tools
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.gateway_scene import TEA, Network, agent_settings, founded, refusal, texts_of
@@ -35,19 +35,19 @@ LOCKER = "Locker 17, blue door."
 
 
 @asynccontextmanager
-async def scene(settings: Settings) -> AsyncIterator[tuple[Tools, Captures, Seat]]:
-    """Tools in a hurry, what they leave to be delivered, and the seat of their caller."""
+async def scene(settings: Settings) -> AsyncIterator[tuple[Tools, Captures, Binding]]:
+    """Tools in a hurry, what they leave to be delivered, and the binding of their caller."""
     spool = spool_in(None)
     captures = Captures(spool, Outages(), retry_s=0.1)
     roster = Roster.single(settings)
-    seat = roster.seat(MAIN)
-    assert seat is not None
+    binding = roster.bind(MAIN)
+    assert binding is not None
     yield (
         Tools(
             captures, Erasures(), source="openclaw", now=lambda: datetime.now(UTC), deadline_s=0.3
         ),
         captures,
-        seat,
+        binding,
     )
     await captures.close()
     await roster.close()
@@ -254,12 +254,12 @@ class TestArguments:
         async with Network(shared_relayer.url) as network:
             network.silent = True
             away = replace(await founded(shared_relayer.url), url=network.url)
-            async with scene(away) as (tools, captures, seat):
+            async with scene(away) as (tools, captures, binding):
                 async with asyncio.timeout(20):  # a request of its own would wait for 30
-                    answer = await tools.call("memory_search", {"query": QUERY}, seat, MAIN)
+                    answer = await tools.call("memory_search", {"query": QUERY}, binding, MAIN)
                     assert (answer.is_error, "cannot be reached" in answer.text) == (True, True)
                     for text in (TEA, LOCKER):
-                        answer = await tools.call("memory_store", {"text": text}, seat, MAIN)
+                        answer = await tools.call("memory_store", {"text": text}, binding, MAIN)
                         assert not answer.is_error
                         assert "as soon as the memory can be reached" in answer.text
                 network.silent = False

@@ -9,7 +9,7 @@ import pytest
 
 from memrelay import Settings
 from memrelay.gateway import Context, Roster
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.hermes.mirror import Mirror
 
 AWAY = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
@@ -19,7 +19,7 @@ SECRET = "The user is called Bo."
 class Broken(Roster):
     """A roster with a defect, which tells what it was doing."""
 
-    def seat(self, context: Context) -> Seat | None:
+    def bind(self, context: Context) -> Binding | None:
         raise RuntimeError(SECRET)
 
 

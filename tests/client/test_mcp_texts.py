@@ -7,7 +7,7 @@ import pytest
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.config import Settings
 from memrelay.gateway.framing import Reader
-from memrelay.mcp.rendering import Told, describe_erasure
+from memrelay.mcp.rendering import Rendering, describe_erasure
 from memrelay.models import Memory
 from memrelay.outcomes import ForgottenMany
 from tests.client.mcp_scene import (
@@ -132,7 +132,7 @@ def test_a_kind_that_is_none_is_not_shown():
     """Who writes with a client of their own may seal anything there."""
     common = {"id": UNKNOWN, "namespace": "default", "text": TEA}
     kinds = ["preference", "x" * 100_000, None]
-    told = Told.of([Memory(**common, kind=kind) for kind in kinds], "", Reader())
+    told = Rendering.of([Memory(**common, kind=kind) for kind in kinds], "", Reader())
     assert [memory.kind for memory in told.memories] == ["preference", None, None]
 
 

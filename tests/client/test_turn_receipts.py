@@ -6,7 +6,7 @@ Not here: receipts of a hostile relayer (`test_client_session_trust.py`).
 import pytest
 
 from memrelay.errors import UntrustedRelayer
-from memrelay.sealed.receipts import Asked, Receipt, read_receipt
+from memrelay.sealed.receipts import Receipt, RequestState, read_receipt
 from relayer.clock import to_ms
 from tests.openai_server import OpenAIServer
 from tests.rotator import rotator
@@ -27,14 +27,14 @@ async def test_that_an_older_epoch_s_turn_is_gone_is_believed(
     server.script(AWAY)
     await analyze(thinking, await owner.caller(), SAID)
     await owner.rotate(reseal="none")
-    asked = Asked(at_ms=to_ms(thinking.clock()), epoch=2, namespaces=frozenset({TEAM}))
+    asked = RequestState(at_ms=to_ms(thinking.clock()), epoch=2, namespaces=frozenset({TEAM}))
     server.script(facts(MUNICH))
     analyzed = await analyze(thinking, await owner.caller(), SAID)
     receipts = [_read(thinking, owner.owner.account, signed) for signed in analyzed.receipts]
     assert [(r.epoch, r.items[0][1]) for r in receipts] == [(1, 0), (2, 1)]
     for receipt in receipts:
         asked.check(receipt)
-    late = Asked(at_ms=asked.at_ms, epoch=3, namespaces=asked.namespaces)
+    late = RequestState(at_ms=asked.at_ms, epoch=3, namespaces=asked.namespaces)
     late.check(receipts[0])
     with pytest.raises(UntrustedRelayer, match="an epoch that is over"):
         late.check(receipts[1])

@@ -12,7 +12,7 @@ from memrelay.verification import (
     Item,
     Landmarks,
     Promises,
-    Stated,
+    StatePromise,
     contradictions,
     judge_blob,
     judge_grants,
@@ -287,18 +287,18 @@ def test_a_state_without_its_object_is_named(changes):
     [finding] = judge_state(item(**changes), None, None)
     assert finding.what == "state"
     said = {**NEW_STATE, **changes}
-    assert list(judge_state(item(**changes), Stated("s", 4), said)) == []
-    assert len(list(judge_state(item(), Stated("s", 4), said))) == 1
+    assert list(judge_state(item(**changes), StatePromise("s", 4), said)) == []
+    assert len(list(judge_state(item(), StatePromise("s", 4), said))) == 1
 
 
 def test_what_no_inventory_lists_of_a_state_is_not_judged():
     said = {**NEW_STATE, "pinned": True, "merged": True, "default_life": True}
-    assert list(judge_state(item(pinned=True), Stated("s", 4), said)) == []
+    assert list(judge_state(item(pinned=True), StatePromise("s", 4), said)) == []
 
 
 def test_an_edit_makes_a_memory_no_longer_stale():
     said = {**NEW_STATE, "stale": True, "pinned": True}
-    edited = Stated("s", 4, refreshed=True)
+    edited = StatePromise("s", 4, refreshed=True)
     assert list(judge_state(item(pinned=True), edited, said)) == []
     assert len(list(judge_state(item(pinned=True, stale=True), edited, said))) == 1
     assert len(list(judge_state(item(), edited, said))) == 1

@@ -11,7 +11,7 @@ from memrelay import MemoryClient
 from memrelay.cli import main
 from memrelay.errors import NotAllowed, UntrustedRelayer
 from memrelay.secure_files import write_private
-from memrelay.trust_store import Seen, SeenFile
+from memrelay.trust_store import TrustState, TrustStore
 from relayer.database.pool import Database
 from relayer.identity import load_identity
 from relayer.sealed.keys import AccountId, Identity
@@ -344,7 +344,7 @@ async def test_history_rewritten_with_the_relayers_own_key_is_a_fork_to_who_reme
         [finding] = await scene.findings()
         assert finding.what == "fork"
         assert finding.seq == kept.seq
-        async with scene.another(seen=Seen()) as newcomer:
+        async with scene.another(seen=TrustState()) as newcomer:
             assert (await newcomer.verify()).findings == ()
             [finding] = (await newcomer.verify(checkpoints=[kept.signed])).findings
             assert finding.what == "fork"
@@ -412,7 +412,7 @@ async def test_the_checkpoint_to_begin_at_is_held_against_what_was_seen(scene):
 
 
 async def test_a_key_of_one_namespace_checks_that_and_says_what_it_cannot_see(scene):
-    async with scene.another(scene.agent, Seen()) as agent:
+    async with scene.another(scene.agent, TrustState()) as agent:
         found = await agent.verify(open_all=True)
         assert found.ok
         assert found.unchecked == ("receipts", "grants")
@@ -536,7 +536,7 @@ async def test_a_clean_verification_is_remembered(scene, profile, tmp_path, caps
     assert main(["verify", "--profile", profile], {}) == 0
     [row] = await scene.sql("SELECT receipt_seq, receipt_head FROM accounts")
     [seen] = tmp_path.glob("profile.*.seen.json")
-    value = SeenFile(seen).value
+    value = TrustStore(seen).value
     assert (value.checked_seq, value.checked_head) == (
         row["receipt_seq"],
         row["receipt_head"].hex(),

@@ -20,7 +20,7 @@ ROLES = ("reader", "writer")  # the weaker first
 MAIN_AGENT, MAIN_NAMESPACE = "main", "default"
 _RENEWAL = timedelta(days=1)  # so that the same span, given again a little later, grants nothing
 
-Held = dict[str, "Hold"]  # by namespace
+Holdings = dict[str, "Hold"]  # by namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def check_apart(name: str, others: Iterable[str]) -> None:
         )
 
 
-def sum_grants(name: str, grants: Iterable[Grant]) -> Held:
+def sum_grants(name: str, grants: Iterable[Grant]) -> Holdings:
     """Return what grants to one key give together.
 
     Raises:
         MemrelayError: they give the whole account, so the key is no agent's.
     """
-    held: Held = {}
+    held: Holdings = {}
     for grant in grants:
         if grant.whole_account:
             raise MemrelayError(f"The key of {name} holds the whole account: it is no agent's.")
@@ -123,7 +123,7 @@ def _stronger(one: Hold, other: Hold) -> Hold:
     return one if one.expires_at is None or one.outlasts(other.expires_at) else other
 
 
-def apply_wish(name: str, wish: Wish, held: Held) -> Held:
+def apply_wish(name: str, wish: Wish, held: Holdings) -> Holdings:
     """Return what an agent shall hold, given what it holds."""
     home = home_of(name)
     role = wish.role or (held[home].role if home in held else "writer")
@@ -147,7 +147,7 @@ def apply_wish(name: str, wish: Wish, held: Held) -> Held:
     return {home: hold(home, role)} | {other: hold(other, choose_role(other)) for other in shared}
 
 
-def find_excess(held: Held, want: Held) -> list[str]:
+def find_excess(held: Holdings, want: Holdings) -> list[str]:
     """Return the namespaces that are held without being wanted, or stronger, or longer."""
     return [
         name
@@ -158,7 +158,7 @@ def find_excess(held: Held, want: Held) -> list[str]:
     ]
 
 
-def find_missing(held: Held, want: Held) -> Held:
+def find_missing(held: Holdings, want: Holdings) -> Holdings:
     """Return what is wanted and not held, or only in a weaker role or a day shorter."""
     return {
         name: hold
@@ -175,7 +175,7 @@ def _renews(hold: Hold, end: datetime | None) -> bool:
     return hold.expires_at is None or hold.expires_at - end > _RENEWAL
 
 
-def shares_of(held: Held) -> tuple[Share, ...]:
+def shares_of(held: Holdings) -> tuple[Share, ...]:
     """Return the fewest grants that give this."""
     groups: dict[Hold, list[str]] = {}
     for name, hold in held.items():

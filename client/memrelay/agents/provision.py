@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memrelay.agents.access import (
-    Held,
+    Holdings,
     Share,
     Wish,
     apply_wish,
@@ -270,7 +270,7 @@ class Agents:
             raise _make_not_found(name)
         return keys[0]
 
-    def _agent(self, name: str, state: str, settings: Settings, held: Held) -> Agent:
+    def _agent(self, name: str, state: str, settings: Settings, held: Holdings) -> Agent:
         path = str(self._files.path(name))
         grants = shares_of(held)
         return Agent(
@@ -278,7 +278,7 @@ class Agents:
         )
 
     def _plan(
-        self, name: str, want: Held, before: Settings | None, *, replaces: str | None = None
+        self, name: str, want: Holdings, before: Settings | None, *, replaces: str | None = None
     ) -> Plan:
         """Return a plan with a new key; what an agent's profile says of its own stays."""
         owner = self._client.settings
@@ -347,7 +347,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _sum_grants(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Held:
+def _sum_grants(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Holdings:
     at_ms = _now_ms() if at_ms is None else at_ms
     return sum_grants(name, ledger.list_grants_to(bytes.fromhex(public_key), at_ms))
 

@@ -21,7 +21,7 @@ from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity, account_id_of, account_text, mask_key, public_key_bytes
 from memrelay.secure_files import write_private
 from memrelay.sync_client import SyncMemoryClient
-from memrelay.trust_store import SeenFile
+from memrelay.trust_store import TrustStore
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"
@@ -160,7 +160,7 @@ def trust(shell: Shell) -> None:
     values = read_profile(path, missing_ok=False)
     write_private(path, {**values, "relayer_key": key})
     if isinstance(account_id := values.get("account_id"), str):  # else the environment names it
-        SeenFile(trust_store_path(path, account_id)).pin(key, before=values.get("relayer_key"))
+        TrustStore(trust_store_path(path, account_id)).pin(key, before=values.get("relayer_key"))
     shell.show({"relayer_key": key}, [f"{mask_key(key)} is trusted now"])
 
 

@@ -22,12 +22,12 @@ from memrelay.config import (
     trust_store_path,
 )
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
-from memrelay.exporting import Collected, collect_records
+from memrelay.exporting import NamespaceExport, collect_records
 from memrelay.models import Memory
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import account_bytes
 from memrelay.secure_files import write_private
-from memrelay.trust_store import SeenFile
+from memrelay.trust_store import TrustStore
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long move sits some of them out
 _OUTCOMES = {
@@ -108,7 +108,7 @@ def bring_archive(shell: Shell, path: Path) -> None:
     if saved is not None:
         before = read_profile(saved, missing_ok=True)
         write_private(saved, replace(settings, relayer_key=relayer.hex()).profile())
-        seen = SeenFile(trust_store_path(saved, settings.account_id))
+        seen = TrustStore(trust_store_path(saved, settings.account_id))
         seen.pin(relayer.hex(), before=before.get("relayer_key"))
     value = {
         "url": settings.url,
@@ -147,7 +147,7 @@ def _settings_there(shell: Shell) -> Settings:
     return replace(settings, url=args.url, relayer_key=args.relayer_key, seen_path=None)
 
 
-def clear_of(shell: Shell, path: Path, names: list[str] | None) -> dict[str, Collected]:
+def clear_of(shell: Shell, path: Path, names: list[str] | None) -> dict[str, NamespaceExport]:
     """Return what stands in clear in an archive, by namespace; `names` None for all of them."""
     archive, at_ms = read_archive(shell, path), int(time.time() * 1000)
     found: dict[str, list[Memory]] = {name: [] for name in names or ()}

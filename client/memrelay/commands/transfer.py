@@ -18,7 +18,7 @@ from memrelay.commands.streams import ascii_only, warn
 from memrelay.config import expand_home
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exporting import (
-    Collected,
+    NamespaceExport,
     claim,
     collect,
     json_lines,
@@ -93,7 +93,7 @@ def export(shell: Shell) -> None:
         )
 
 
-def _collect_namespaces(shell: Shell) -> tuple[dict[str, Collected], bool]:
+def _collect_namespaces(shell: Shell) -> tuple[dict[str, NamespaceExport], bool]:
     """Collect what is to be exported in clear, by namespace; tell whether nothing else is there."""
     args = shell.args
     if args.from_archive:
@@ -136,7 +136,7 @@ def _names(client: SyncMemoryClient) -> tuple[list[str], bool]:
 
 
 def _write(
-    shell: Shell, out: str, account_id: str, found: dict[str, Collected], *, whole: bool
+    shell: Shell, out: str, account_id: str, found: dict[str, NamespaceExport], *, whole: bool
 ) -> None:
     records = [record for one in found.values() for record in one.records]
     if out == "-":
@@ -149,7 +149,7 @@ def _write(
         return shell.show(value, [f"{format_count(len(records), 'memory')} in {path}"])
     claim(path, account_id)
     if whole:  # pages of a namespace that is gone go as well
-        found |= {name: Collected(()) for name in others(path, found)}
+        found |= {name: NamespaceExport(()) for name in others(path, found)}
     written = [
         write_pages(path, name, one.records, one.sealed | one.lost) for name, one in found.items()
     ]

@@ -27,13 +27,13 @@ from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.secure_files import read_private
 from memrelay.sync_client import SyncMemoryClient
-from memrelay.trust_store import Seen, SeenFile
+from memrelay.trust_store import TrustState, TrustStore
 
 _PRIVATE_KEY = re.compile(rb"""["']([0-9a-fA-F]{64})["']""")  # and whatever looks like one
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
 
 
-class Heard(NamedTuple):
+class TimedAnswer(NamedTuple):
     """An answer, and between which times of this machine the relayer gave it."""
 
     response: Received
@@ -81,15 +81,15 @@ class Case:
         return Settings.load(chosen, environ=self.overrides, namespace=self.namespace)
 
     @cached_property
-    def trust_state(self) -> Seen:
+    def trust_state(self) -> TrustState:
         """The state of the relayer that this client verified before."""
-        return SeenFile(self.settings.seen_path).value
+        return TrustStore(self.settings.seen_path).value
 
     @cached_property
-    def health(self) -> Heard:
+    def health(self) -> TimedAnswer:
         """The relayer's answer on how it is."""
         asked = self.now()
-        return Heard(self.inquiry.get("/health"), asked, self.now())
+        return TimedAnswer(self.inquiry.get("/health"), asked, self.now())
 
     @cached_property
     def valid_grants(self) -> list[Grant]:

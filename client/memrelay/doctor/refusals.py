@@ -33,7 +33,7 @@ from memrelay.session import Grants
 from memrelay.signing import RequestSigner
 from memrelay.sync_client import SyncMemoryClient
 from memrelay.transport import httpx
-from memrelay.trust_store import Seen
+from memrelay.trust_store import TrustState
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
 
@@ -148,7 +148,7 @@ def refusal(
     response: Received,
     settings: Settings,
     *,
-    seen: Seen,
+    seen: TrustState,
     owner: Settings | None,
     now: datetime,
 ) -> Refusal:
@@ -204,7 +204,7 @@ def _state(key: KeyInfo, now: datetime) -> Refusal:
     return Refusal("unclear", detail)
 
 
-def _guess(settings: Settings, seen: Seen) -> Refusal:
+def _guess(settings: Settings, seen: TrustState) -> Refusal:
     if account_text(account_id_of(settings.identity.public_key)) == settings.account_id:
         detail = "The relayer does not know this account, or its founder's key was revoked."
         return Refusal("unknown account", detail)

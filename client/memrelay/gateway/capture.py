@@ -27,7 +27,7 @@ from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.host_events import encodable
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.models import Analysis, Remembered
 from memrelay.sealed.keys import mac
@@ -75,7 +75,7 @@ class CapturedTurn:
     @classmethod
     def of(
         cls,
-        seat: Seat,
+        binding: Binding,
         *,
         text: str,
         session: str,
@@ -86,16 +86,16 @@ class CapturedTurn:
         """Return a turn of an agent; a text that is too long keeps its end."""
         session = encodable(session)
         text = encodable(text).encode()[-TEXT_BYTES_MAX:].decode(errors="ignore")
-        secret = seat.client.settings.identity.derived("captured turn")
-        parts = (seat.namespace.encode(), session.encode(), text.encode())
+        secret = binding.client.settings.identity.derived("captured turn")
+        parts = (binding.namespace.encode(), session.encode(), text.encode())
         return cls(
-            agent=seat.agent,
-            namespace=seat.namespace,
+            agent=binding.agent,
+            namespace=binding.namespace,
             text=text,
             source=source_of(source, session),
             occurred_at=rfc3339(occurred_at, zoned=True),
             idempotency_key=mac(16, secret, "turn", *parts).hex(),
-            borrowed=seat.borrows,
+            borrowed=binding.borrows,
             names=names,
         )
 
@@ -200,9 +200,9 @@ class Captures:
             text = "captured turns wait for keys that no profile here has (%d): see memrelay doctor"
             log.warning(text, count)
 
-    def takes(self, seat: Seat) -> bool:
+    def takes(self, binding: Binding) -> bool:
         """Return whether a turn is worth keeping: not if one waits since its key may not write."""
-        return (seat.agent, seat.namespace) not in self._line(seat.client).closed
+        return (binding.agent, binding.namespace) not in self._line(binding.client).closed
 
     async def drop(self, client: MemoryClient) -> None:
         """Drop what waits of sessions that erased; a request under way is not called back."""

@@ -60,14 +60,14 @@ _QUEUE: Final = re.compile(r"^\[Queued messages [^\[\]\n]{1,80}\][^\S\n]*(?:\n|\
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class EnvelopeContent:
     """The content of an envelope; `speaker` is the name of its sender in a group, else empty."""
 
     text: str
     speaker: str = ""
 
 
-def strip_envelope(text: str, *, follows: bool = False, group: bool = False) -> Opened:
+def strip_envelope(text: str, *, follows: bool = False, group: bool = False) -> EnvelopeContent:
     """Return a message without its stamp and the name before its words.
 
     It `follows` something else that the gateway wrote; it is known to be of a `group`.
@@ -80,45 +80,47 @@ def strip_envelope(text: str, *, follows: bool = False, group: bool = False) -> 
         rest = text[stamp.end() :]
         sender = stamp["channel"] or stamp["other"] or stamp["undated"] or ""
         if not sender and _STAMPED_LINE.search(rest):
-            return Opened(text)  # a list of dates of the user's own
+            return EnvelopeContent(text)  # a list of dates of the user's own
     if own := _OWN_LABEL.match(rest):
-        return Opened(rest[own.end() :])
+        return EnvelopeContent(rest[own.end() :])
     label = _LABEL.match(rest) if sender or group else None
     if label is None:
-        return Opened(rest)
+        return EnvelopeContent(rest)
     name = label["name"].strip()
     if group or _GROUP.search(sender):
-        return Opened(rest[label.end() :], name)
-    return Opened(rest[label.end() :] if name in sender else rest)
+        return EnvelopeContent(rest[label.end() :], name)
+    return EnvelopeContent(rest[label.end() :] if name in sender else rest)
 
 
-def without_history(text: str) -> Opened:
+def without_history(text: str) -> EnvelopeContent:
     """Return a message without what others said before it, if the gateway put that there."""
     history = _HISTORY.search(text)
     marks = list(_CURRENT.finditer(text, history.end() if history else 0))
     current = (marks[-1] if history else marks[0]) if marks else None
     if history is None:
-        return Opened(text[: current.start()] + text[current.end() :] if current else text)
+        return EnvelopeContent(text[: current.start()] + text[current.end() :] if current else text)
     before = text[: history.start()]
     if current is not None:
         said = strip_envelope(text[current.end() :], follows=True, group=True)
-        return Opened(before + said.text, said.speaker)
+        return EnvelopeContent(before + said.text, said.speaker)
     paragraphs = text[history.end() :].split("\n\n")[1:]
     while len(paragraphs) > 1 and _STAMP.match(paragraphs[0]):
         paragraphs.pop(0)
-    return Opened(before + "\n\n".join(paragraphs))
+    return EnvelopeContent(before + "\n\n".join(paragraphs))
 
 
-def split_queue(text: str) -> list[Opened]:
+def split_queue(text: str) -> list[EnvelopeContent]:
     """Return the messages that were handed over together, or the one that a text is."""
     heads = list(_QUEUED.finditer(text)) if _QUEUE.search(text) else []
     if not heads:
-        return [Opened(text)]
+        return [EnvelopeContent(text)]
     names = {head["name"] for head in heads}
     ends = [head.start() for head in heads[1:]] + [len(text)]
     parts = [
-        Opened(text[head.end() : end].strip(), (head["name"] or "") if len(names) > 1 else "")
+        EnvelopeContent(
+            text[head.end() : end].strip(), (head["name"] or "") if len(names) > 1 else ""
+        )
         for head, end in zip(heads, ends, strict=True)
     ]
     before = _QUEUE.sub("", text[: heads[0].start()]).strip()
-    return [Opened(before), *parts] if before else parts
+    return [EnvelopeContent(before), *parts] if before else parts

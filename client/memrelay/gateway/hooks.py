@@ -45,7 +45,7 @@ from memrelay.gateway.guards import (
 )
 from memrelay.gateway.host_events import Context, Injection, Message, Prompt, Turn, encodable
 from memrelay.gateway.outage import RECALL, Outages
-from memrelay.gateway.roster import Found, Roster, Seat
+from memrelay.gateway.roster import Binding, RecallResult, Roster
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.sessions import Session, Sessions
 from memrelay.gateway.settings import GatewaySettings
@@ -150,17 +150,17 @@ class Gateway:
         try:
             if run_refusal(context, self._settings):
                 self._skipped.begin(prompt, context)
-            seat = self._roster.seat(context)
+            binding = self._roster.bind(context)
             query = encodable(clean_query(prompt))
             refusal = recall_refusal(query, context, self._settings)
-            if seat is None or refusal not in {None, TRIVIAL}:
+            if binding is None or refusal not in {None, TRIVIAL}:
                 return Injection()
-            session = (seat.agent, session_of(context))
+            session = (binding.agent, session_of(context))
             opening = self._settings.cold_start and not self._sessions.has_begun(session)
             if refusal == TRIVIAL and not opening:
                 return Injection()
             return await self._recall(
-                seat,
+                binding,
                 None if refusal else query,
                 goal=encodable(clean_line(context.goal or ""))[:GOAL_CHARS_MAX] or None,
                 opens=session if opening else None,
@@ -170,46 +170,49 @@ class Gateway:
             return Injection()
 
     async def _recall(
-        self, seat: Seat, query: str | None, *, goal: str | None, opens: Session | None
+        self, binding: Binding, query: str | None, *, goal: str | None, opens: Session | None
     ) -> Injection:
         settings = self._settings
-        place = (seat.key, seat.agent, RECALL)
+        place = (binding.key, binding.agent, RECALL)
         if self._outages.is_paused(*place, settings.outage_pause_s):
-            return _make_injection(seat, "failed")
+            return _make_injection(binding, "failed")
         began_s = self._outages.now_s()
         try:
             async with asyncio.timeout(settings.recall_deadline_s):
-                if await seat.is_taken():
+                if await binding.is_taken():
                     return Injection()
                 first, found = await asyncio.gather(
-                    self._first(seat, opens is not None), self._find_memories(seat, query, goal)
+                    self._first(binding, opens is not None),
+                    self._find_memories(binding, query, goal),
                 )
         except Exception as error:
             self._outages.note_failure(*place, error, began_s=began_s)
-            return _make_injection(seat, "failed")
+            return _make_injection(binding, "failed")
         self._outages.note_success(*place)
         if opens is not None:
             self._sessions.begin(opens)
-        self._captures.wake(seat.client)
-        block = frame_memories(found.memories, settings, seat.reader)
-        beginning = first and cold_start(*first, settings, seat.reader, beside=block)
+        self._captures.wake(binding.client)
+        block = frame_memories(found.memories, settings, binding.reader)
+        beginning = first and cold_start(*first, settings, binding.reader, beside=block)
         parts = [part for part in (beginning, block) if part]
         outcome: Outcome = "found" if block else "none"
         # Not of turns without memories alone: without an embedder all are searched by words only,
         # and a prompt that differs from turn to turn is in no provider's cache.
         return _make_injection(
-            seat, "words_only" if found.degraded else outcome, "\n\n".join(parts)
+            binding, "words_only" if found.degraded else outcome, "\n\n".join(parts)
         )
 
-    async def _find_memories(self, seat: Seat, query: str | None, goal: str | None) -> Found:
+    async def _find_memories(
+        self, binding: Binding, query: str | None, goal: str | None
+    ) -> RecallResult:
         """Return the memories that fit a query, best first, over all of the agent's places."""
         if query is None:
-            return Found()
+            return RecallResult()
         settings = self._settings
-        shared = await seat.list_shared() if settings.recall_shared else ()
-        return await seat.recall(
+        shared = await binding.list_shared() if settings.recall_shared else ()
+        return await binding.recall(
             query,
-            namespaces=(seat.namespace, *shared),
+            namespaces=(binding.namespace, *shared),
             limit=settings.recall_results_max,
             min_relevance=settings.relevance_min,
             chars_max=memory_chars_max(settings),
@@ -217,15 +220,15 @@ class Gateway:
             tokens_max=settings.recall_tokens_max or None,
         )
 
-    async def _first(self, seat: Seat, opening: bool) -> tuple[list[Memory], int] | None:
+    async def _first(self, binding: Binding, opening: bool) -> tuple[list[Memory], int] | None:
         """Return what the first turn of a session is given on top, and how many there are."""
         if not opening:
             return None
         limit = self._settings.cold_start_memories
         pinned, newest, size = await asyncio.gather(
-            seat.client.list(namespace=seat.namespace, limit=limit, pinned=True),
-            seat.client.list(namespace=seat.namespace, limit=limit),
-            seat.client.stats(namespace=seat.namespace),
+            binding.client.list(namespace=binding.namespace, limit=limit, pinned=True),
+            binding.client.list(namespace=binding.namespace, limit=limit),
+            binding.client.stats(namespace=binding.namespace),
         )
         first = {memory.id: memory for memory in (*pinned.memories, *newest.memories)}
         return list(first.values()), size.memory_count
@@ -251,8 +254,8 @@ class Gateway:
         """Return whether turns of such a call are captured, as far as is known without asking."""
         if not self._settings.auto_capture or run_refusal(context, self._settings):
             return False
-        seat = self._roster.seat(context)
-        return seat is not None and self._captures.takes(seat)
+        binding = self._roster.bind(context)
+        return binding is not None and self._captures.takes(binding)
 
     def capture(
         self,
@@ -286,19 +289,19 @@ class Gateway:
             messages = self._erasures.since(turn.messages, context, occurred_at, began=began)
             if not counts:
                 return
-            seat = self._roster.seat(context)
+            binding = self._roster.bind(context)
             messages = self._skipped.without(messages, context)
             turn = replace(turn, messages=tuple(messages))
-            if seat is None or capture_refusal(turn, context, self._settings) is not None:
+            if binding is None or capture_refusal(turn, context, self._settings) is not None:
                 return
-            if not self._captures.takes(seat):
+            if not self._captures.takes(binding):
                 return
             if new is not None:
                 said = [message for message, _ in iterate_own_words(messages, self._settings)]
                 messages = [message for message in reversed(said) if message in new]
             size = len(messages) if new is None else self._settings.capture_messages_max
             for start in range(0, len(messages), size):
-                await self._keep(messages[start : start + size], seat, context, occurred_at)
+                await self._keep(messages[start : start + size], binding, context, occurred_at)
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
 
@@ -320,19 +323,19 @@ class Gateway:
         return refusal not in SKIPPED
 
     async def _keep(
-        self, window: Sequence[Message], seat: Seat, context: Context, occurred_at: datetime
+        self, window: Sequence[Message], binding: Binding, context: Context, occurred_at: datetime
     ) -> None:
         messages = capturable(window, self._settings)
         if messages:
             captured = CapturedTurn.of(
-                seat,
+                binding,
                 text=number_messages(messages),
                 session=session_of(context),
                 source=self._source,
                 occurred_at=occurred_at,
                 names=context.session_names,
             )
-            await self._captures.add(seat.client, captured)
+            await self._captures.add(binding.client, captured)
 
     async def llm_input(self, event: object, ctx: object) -> None:
         """Note what a model is asked; with a debounce, the turn before it is captured first."""
@@ -361,8 +364,8 @@ class Gateway:
     ) -> ToolAnswer:
         """Return what a tool answers; what goes wrong is an answer as well."""
         try:
-            seat = self._roster.seat(context)
-            return await self._tools.call(name, arguments, seat, context)
+            binding = self._roster.bind(context)
+            return await self._tools.call(name, arguments, binding, context)
         except Exception as error:
             log.warning("a tool failed (%s)", type(error).__name__)
             return ToolAnswer.fail("The memory tool failed; go on without it.")
@@ -427,8 +430,8 @@ def _here(unix_s: float) -> datetime:
     return datetime.fromtimestamp(unix_s, UTC).astimezone()
 
 
-def _make_injection(seat: Seat, outcome: Outcome, context: str = "") -> Injection:
+def _make_injection(binding: Binding, outcome: Outcome, context: str = "") -> Injection:
     return Injection(
         prepend_context=context or None,
-        append_system_context=namespace_instruction(seat.namespace, outcome=outcome),
+        append_system_context=namespace_instruction(binding.namespace, outcome=outcome),
     )

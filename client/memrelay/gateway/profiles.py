@@ -28,7 +28,7 @@ Source = tuple[Path, Callable[[], Settings]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class ProfileState:
     """The content of a profile when its file had this version, and the time of that."""
 
     version: Version
@@ -60,7 +60,7 @@ class LiveProfile:
         self._source = source
         self._connect = connect
         self._now_s = monotonic
-        self._known = Known(version=version, client=client, at_s=monotonic())
+        self._known = ProfileState(version=version, client=client, at_s=monotonic())
         self._replaced: tuple[MemoryClient, ...] = ()
 
     @classmethod
@@ -97,7 +97,9 @@ class LiveProfile:
             failed = True
             if self._known.version != version:
                 log.warning("the main profile cannot be used: its key stays as it was (%s)", error)
-        self._known = Known(version=version, client=client, at_s=self._now_s(), failed=failed)
+        self._known = ProfileState(
+            version=version, client=client, at_s=self._now_s(), failed=failed
+        )
         return client
 
     async def close(self) -> None:

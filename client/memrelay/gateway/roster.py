@@ -32,7 +32,14 @@ from memrelay.errors import ConfigError, Invalid, NotAllowed, NotGranted
 from memrelay.gateway.framing import Reader, presentable
 from memrelay.gateway.guards import agent_of, namespace_of
 from memrelay.gateway.host_events import Context
-from memrelay.gateway.profiles import Known, LiveProfile, Source, Version, close_all, version_of
+from memrelay.gateway.profiles import (
+    LiveProfile,
+    ProfileState,
+    Source,
+    Version,
+    close_all,
+    version_of,
+)
 from memrelay.models import Memory
 from memrelay.sealed.keys import normalise_namespace
 
@@ -42,7 +49,7 @@ SHARED_NAMESPACES_MAX = 8  # their keys and one's own surely fit into one header
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class RecallResult:
     """The memories that fit a query, best first; `degraded` if some were searched by words only."""
 
     memories: Sequence[Memory] = ()
@@ -50,7 +57,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class Binding:
     """An agent's place: its name, the client that holds its key, and its namespace.
 
     `told` are the keys whose shared namespaces were complained about, so that it happens once.
@@ -108,7 +115,7 @@ class Seat:
         chars_max: int | None,
         goal: str | None = None,
         tokens_max: int | None = None,
-    ) -> Found:
+    ) -> RecallResult:
         """Return the presentable memories that fit a query, best first.
 
         Their texts are cut to `chars_max` characters: what is not shown needs no examination.
@@ -117,7 +124,7 @@ class Seat:
             MemrelayError: the first of the namespaces failed; without another one, it goes on.
         """
 
-        async def recall(*names: str) -> Found:
+        async def recall(*names: str) -> RecallResult:
             answer = await self.client.recall(
                 query,
                 namespaces=names,
@@ -126,7 +133,7 @@ class Seat:
                 goal=goal,
                 max_tokens=tokens_max,
             )
-            return Found(memories=answer.results, degraded=answer.degraded)
+            return RecallResult(memories=answer.results, degraded=answer.degraded)
 
         try:
             found = await recall(*namespaces)
@@ -142,9 +149,9 @@ class Seat:
 
     async def _apart(
         self,
-        recall: Callable[[str], Awaitable[Found]],
+        recall: Callable[[str], Awaitable[RecallResult]],
         namespaces: Sequence[str],
-    ) -> Found:
+    ) -> RecallResult:
         """Return what is recalled from one namespace at a time, best first."""
         answers = await asyncio.gather(*map(recall, namespaces), return_exceptions=True)
         found, degraded = list[Memory](), False
@@ -158,7 +165,7 @@ class Seat:
                 text = "a shared namespace could not be searched (%s, key %s)"
                 self._tell("failed", text, type(answer).__name__, self.key)
         found.sort(key=lambda memory: memory.score or 0.0, reverse=True)
-        return Found(memories=found, degraded=degraded)
+        return RecallResult(memories=found, degraded=degraded)
 
     async def may_use(self, namespace: str) -> bool:
         """Return whether this agent's tools may reach into a namespace."""
@@ -200,7 +207,7 @@ class Roster:
             monotonic=monotonic,
         )
         self._folder = folder
-        self._own: dict[str, Known] = {}
+        self._own: dict[str, ProfileState] = {}
         self._replaced: list[MemoryClient] = []
         self._told: set[tuple[str, str]] = set()
 
@@ -246,12 +253,12 @@ class Roster:
             monotonic=self._now_s,
         )
 
-    def seat(self, context: Context) -> Seat | None:
-        """Return the place of the agent of a call; None when it has no memory here."""
+    def bind(self, context: Context) -> Binding | None:
+        """Return the binding of the agent of a call; None when it has no memory here."""
         name = agent_of(context)
         found, own = self._look_up(name)
         if found:
-            return self._seat(name, own, _namespace(own)) if own else None
+            return self._bind(name, own, _namespace(own)) if own else None
         main = self._main.client()
         if main is None:
             return None
@@ -260,15 +267,17 @@ class Roster:
         except Invalid:
             log.warning("an agent's name cannot be a namespace: it has no memory")
             return None
-        return self._seat(name, main, chosen)
+        return self._bind(name, main, chosen)
+
+    seat = bind  # its former name
 
     def own(self, agent: str, namespace: str) -> MemoryClient | None:
         """Return the client of an agent's own profile, if it works in that namespace."""
         _, client = self._look_up(agent)
         return client if client is not None and _namespace(client) == namespace else None
 
-    def _seat(self, agent: str, client: MemoryClient, namespace: str) -> Seat:
-        return Seat(agent=agent, client=client, namespace=namespace, told=self._told)
+    def _bind(self, agent: str, client: MemoryClient, namespace: str) -> Binding:
+        return Binding(agent=agent, client=client, namespace=namespace, told=self._told)
 
     def clients(self) -> list[MemoryClient]:
         """Return the clients of the main profile and of every agent's own."""
@@ -301,11 +310,13 @@ class Roster:
         if known is None or not known.holds(version, self._now_s()):
             self._retire(path.stem)
             client = _own_client(path, tell=known is None or known.version != version)
-            known = self._own[path.stem] = self._make_known(version, client, failed=client is None)
+            known = self._own[path.stem] = self._make_state(version, client, failed=client is None)
         return True, known.client
 
-    def _make_known(self, version: Version, client: MemoryClient | None, *, failed: bool) -> Known:
-        return Known(version=version, client=client, at_s=self._now_s(), failed=failed)
+    def _make_state(
+        self, version: Version, client: MemoryClient | None, *, failed: bool
+    ) -> ProfileState:
+        return ProfileState(version=version, client=client, at_s=self._now_s(), failed=failed)
 
     def _retire(self, name: str) -> None:
         known = self._own.pop(name, None)

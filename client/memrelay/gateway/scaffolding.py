@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from memrelay.gateway.blocks import without_blocks, without_marked
-from memrelay.gateway.envelopes import Opened, split_queue, strip_envelope, without_history
+from memrelay.gateway.envelopes import EnvelopeContent, split_queue, strip_envelope, without_history
 
 # What OpenClaw 2026.9 wraps runtime context in, and what comes from outside.
 _ANGLE_BLOCK: Final = re.compile(
@@ -142,7 +142,7 @@ _LIST_LINE: Final = re.compile(r"\s{0,8}(?:[-*•]|\d{1,3}[.)])\s|\s{2,8}\S")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SenderText:
     """The part of a message that its sender wrote; in a group, `speaker` is that sender.
 
     One `by_gateway` holds no word of a person: it begins a run that no person began.
@@ -153,7 +153,7 @@ class Written:
     by_gateway: bool = False
 
 
-def strip_scaffolding(text: str) -> Written:
+def strip_scaffolding(text: str) -> SenderText:
     """Return a user's message without what a gateway put into it, line breaks kept."""
     given = text.replace("\r\n", "\n").strip()
     bare, speaker = without_marked(without_blocks(given), _ANGLE_BLOCK), ""
@@ -166,20 +166,20 @@ def strip_scaffolding(text: str) -> Written:
     parts = [_part(part, follows=said.strip() != given) for part in split_queue(history.text)]
     spoken = [part for part in parts if part.text]
     if not spoken:
-        return Written("", by_gateway=only_events or any(part.by_gateway for part in parts))
+        return SenderText("", by_gateway=only_events or any(part.by_gateway for part in parts))
     speaker = history.speaker or speaker
     if len(spoken) == 1:
-        return Written(spoken[0].text, spoken[0].speaker or speaker)
+        return SenderText(spoken[0].text, spoken[0].speaker or speaker)
     lines = [f"{one.speaker}: {one.text}" if one.speaker else one.text for one in spoken]
-    return Written("\n\n".join(lines), speaker)
+    return SenderText("\n\n".join(lines), speaker)
 
 
-def _part(part: Opened, *, follows: bool) -> Written:
+def _part(part: EnvelopeContent, *, follows: bool) -> SenderText:
     """Return one message, of those that may have been handed over together."""
     message = strip_envelope(part.text.strip(), follows=follows)
     text = _after_prompt(message.text)
     if text is None:
-        return Written("", by_gateway=True)
+        return SenderText("", by_gateway=True)
     bare, by_run = _without_notes(text)
     bare = _without_quoted_lines(_without_quotes(_without_descriptions(bare)))
     bare = _without_memories(_LINE.sub("", _PARAGRAPH.sub("", bare))).strip()
@@ -188,7 +188,7 @@ def _part(part: Opened, *, follows: bool) -> Written:
         message = strip_envelope(bare, follows=True)
         said = _after_prompt(message.text)
         by_run, bare = by_run or said is None, (said or "").strip()
-    return Written(bare, message.speaker or part.speaker, by_gateway=by_run and not bare)
+    return SenderText(bare, message.speaker or part.speaker, by_gateway=by_run and not bare)
 
 
 def _after_prompt(text: str) -> str | None:

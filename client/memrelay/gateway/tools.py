@@ -37,7 +37,7 @@ from memrelay.gateway.framing import (
 )
 from memrelay.gateway.host_events import Context, encodable
 from memrelay.gateway.outage import AWAY, reason_of
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.gateway.schemas import (
     FORGET,
     GET,
@@ -93,7 +93,7 @@ class Tools:
         self._source = source
         self._now = now
         self._transcripts = Transcripts(transcripts) if transcripts else None
-        self._work: dict[str, Callable[[Seat, Arguments], Awaitable[ToolAnswer]]] = {
+        self._work: dict[str, Callable[[Binding, Arguments], Awaitable[ToolAnswer]]] = {
             SEARCH.name: self._search,
             GET.name: self._get,
         }
@@ -103,16 +103,16 @@ class Tools:
             self._work[TRANSCRIPT.name] = self._transcript
 
     async def call(
-        self, name: str, arguments: Arguments, seat: Seat | None, context: Context
+        self, name: str, arguments: Arguments, binding: Binding | None, context: Context
     ) -> ToolAnswer:
-        """Return what a tool answers for the agent at a seat, within the deadline.
+        """Return what a tool answers for the agent of a binding, within the deadline.
 
         `context` tells the session that it is called in.
         """
         tool = next((tool for tool in self.offered if tool.name == name), None)
         if tool is None:
             return ToolAnswer.fail("There is no such memory tool.")
-        if seat is None:
+        if binding is None:
             return ToolAnswer.fail(_NO_MEMORY)
         unknown = set(arguments) - set(tool.parameters["properties"])
         if unknown:
@@ -120,26 +120,26 @@ class Tools:
             return ToolAnswer.fail(f"{name} takes {expected}, nothing else.")
         try:
             if tool is STORE:
-                return await self._store(seat, arguments)  # whose wish outlives the deadline
+                return await self._store(binding, arguments)  # whose wish outlives the deadline
             async with asyncio.timeout(self._deadline_s):
-                if await seat.is_taken():
+                if await binding.is_taken():
                     return ToolAnswer.fail(_NO_MEMORY)
                 if tool is FORGET:
-                    return await self._forget(seat, arguments, context)
-                return await self._work[name](seat, arguments)
+                    return await self._forget(binding, arguments, context)
+                return await self._work[name](binding, arguments)
         except Unusable as error:
             return ToolAnswer.fail(str(error))
         except (MemrelayError, TimeoutError) as error:
             return ToolAnswer.fail(explain(error))
 
-    async def _search(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
+    async def _search(self, binding: Binding, arguments: Arguments) -> ToolAnswer:
         query = _text(as_text(arguments.get("query")), "query", chars_max=QUERY_CHARS_MAX)
         limit = _number(arguments, "limit", SEARCH_RESULTS, SEARCH_RESULTS_MAX)
         if arguments.get("namespace") is None:
-            namespaces = (seat.namespace, *await seat.list_shared())
+            namespaces = (binding.namespace, *await binding.list_shared())
         else:
-            namespaces = (await _namespace(seat, arguments),)
-        found = await seat.recall(
+            namespaces = (await _namespace(binding, arguments),)
+        found = await binding.recall(
             query,
             namespaces=namespaces,
             limit=limit,
@@ -148,24 +148,25 @@ class Tools:
         )
         details = {
             "count": len(found.memories),
-            "memories": [details_of(memory, seat.reader) for memory in found.memories],
+            "memories": [details_of(memory, binding.reader) for memory in found.memories],
             "degraded": found.degraded,
         }
-        text = _frame_memories(found.memories, seat) or NOTHING_FOUND
+        text = _frame_memories(found.memories, binding) or NOTHING_FOUND
         if found.degraded:
             text = f"{text}\n{WORDS_ONLY}"
         return ToolAnswer(text=text, details=details)
 
-    async def _get(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
-        shown = presentable([await _own(seat, _id(arguments))], chars_max=SHOWN_CHARS_MAX)
+    async def _get(self, binding: Binding, arguments: Arguments) -> ToolAnswer:
+        shown = presentable([await _own(binding, _id(arguments))], chars_max=SHOWN_CHARS_MAX)
         if not shown:
             return ToolAnswer.fail("This memory is not shown: it looks like an instruction.")
         [memory] = shown
         return ToolAnswer(
-            text=_frame_memories([memory], seat) or "", details=details_of(memory, seat.reader)
+            text=_frame_memories([memory], binding) or "",
+            details=details_of(memory, binding.reader),
         )
 
-    async def _store(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
+    async def _store(self, binding: Binding, arguments: Arguments) -> ToolAnswer:
         given = as_text(arguments.get("text"))
         text = _text(given, "text", chars_min=STORE_CHARS_MIN, chars_max=STORE_CHARS_MAX)
         if looks_injected(text):
@@ -173,23 +174,23 @@ class Tools:
         wish = None
         try:
             async with asyncio.timeout(self._deadline_s):
-                namespace = await _namespace(seat, arguments)
-                wish = self._wish(seat, namespace, text)
-                if await seat.is_taken():
+                namespace = await _namespace(binding, arguments)
+                wish = self._wish(binding, namespace, text)
+                if await binding.is_taken():
                     return ToolAnswer.fail(_NO_MEMORY)
-                return report_stored(await send_turn(seat.client, wish))
+                return report_stored(await send_turn(binding.client, wish))
         except (MemrelayError, TimeoutError) as error:
             if wish is None or reason_of(error) != AWAY:
                 raise
-        await self._captures.add(seat.client, wish)
+        await self._captures.add(binding.client, wish)
         return ToolAnswer(
             text="Taken: it will be stored as soon as the memory can be reached.",
             details={"fact_count": 0, "status": "waiting"},
         )
 
-    def _wish(self, seat: Seat, namespace: str, text: str) -> CapturedTurn:
+    def _wish(self, binding: Binding, namespace: str, text: str) -> CapturedTurn:
         turn = CapturedTurn.of(
-            replace(seat, namespace=namespace),
+            replace(binding, namespace=namespace),
             text=text,
             session="tool",
             source=self._source,
@@ -197,10 +198,10 @@ class Tools:
         )
         # Whoever asks again, after forgetting it for instance, wants it stored again.
         again = str(uuid4())
-        return replace(turn, wish=True, borrowed=seat.borrows, idempotency_key=again)
+        return replace(turn, wish=True, borrowed=binding.borrows, idempotency_key=again)
 
-    async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
-        forgotten = await self._forget_memory(seat, await _own(seat, _id(arguments)), context)
+    async def _forget(self, binding: Binding, arguments: Arguments, context: Context) -> ToolAnswer:
+        forgotten = await self._forget_memory(binding, await _own(binding, _id(arguments)), context)
         if not forgotten.erased:
             return ToolAnswer.fail("The relayer did not erase it.")
         pending = " One outside copy is still being erased." if forgotten.pending else ""
@@ -209,7 +210,7 @@ class Tools:
             details={"id": forgotten.id, "erased": True, "pending": forgotten.pending},
         )
 
-    async def _forget_memory(self, seat: Seat, memory: Memory, context: Context) -> Forgotten:
+    async def _forget_memory(self, binding: Binding, memory: Memory, context: Context) -> Forgotten:
         """Erase a memory, and let nothing store anew what its session said until then.
 
         That goes for the end of this turn, and for what waits, which goes on waiting meanwhile.
@@ -217,29 +218,29 @@ class Tools:
         take_back = self._erasures.note(context, self._now())
         done = True  # as far as anybody knows, where the answer is lost
         try:
-            forgotten = await seat.client.forget(memory.id)
+            forgotten = await binding.client.forget(memory.id)
             done = forgotten.erased
         except ServerError as error:
-            done = not await _stands(seat, memory, error)
+            done = not await _stands(binding, memory, error)
             raise
         finally:
             if done:
-                await self._captures.drop(seat.client)
+                await self._captures.drop(binding.client)
             else:
                 take_back()
-                self._captures.wake(seat.client)
+                self._captures.wake(binding.client)
         return forgotten
 
-    async def _transcript(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
+    async def _transcript(self, binding: Binding, arguments: Arguments) -> ToolAnswer:
         assert self._transcripts is not None
         lines = _number(arguments, "lines", TRANSCRIPT_LINES, TRANSCRIPT_LINES_MAX)
         session = arguments.get("session_id")
         if session is None:
-            memory = await _own(seat, _id(arguments))
+            memory = await _own(binding, _id(arguments))
             session = (memory.source or "").rpartition(":")[2]
         if not isinstance(session, str) or not session:
             raise Unusable("Give session_id, or the id of a memory that came from a session.")
-        said = await asyncio.to_thread(self._transcripts.read, seat.agent, session, lines)
+        said = await asyncio.to_thread(self._transcripts.read, binding.agent, session, lines)
         if said is None:
             return ToolAnswer.fail("There is no readable transcript of that session.")
         return ToolAnswer(
@@ -248,13 +249,13 @@ class Tools:
         )
 
 
-def _frame_memories(memories: Sequence[Memory], seat: Seat) -> str | None:
-    return frame_memories(memories, _SHOWN, seat.reader, shows_source=True)
+def _frame_memories(memories: Sequence[Memory], binding: Binding) -> str | None:
+    return frame_memories(memories, _SHOWN, binding.reader, shows_source=True)
 
 
-async def _namespace(seat: Seat, arguments: Arguments) -> str:
+async def _namespace(binding: Binding, arguments: Arguments) -> str:
     if arguments.get("namespace") is None:
-        return seat.namespace
+        return binding.namespace
     named = _text(as_name(arguments["namespace"]), "namespace", chars_max=128, chars_min=0)
     if is_placeholder(named):
         raise Unusable(f"namespace: {NO_NAMESPACE}.")
@@ -262,31 +263,31 @@ async def _namespace(seat: Seat, arguments: Arguments) -> str:
         name = normalise_namespace(named)
     except Invalid as error:
         raise Unusable(str(error)) from None
-    if not await seat.may_use(name):
+    if not await binding.may_use(name):
         raise NotGranted("another agent's namespace")
     return name
 
 
-async def _stands(seat: Seat, memory: Memory, error: ServerError) -> bool:
+async def _stands(binding: Binding, memory: Memory, error: ServerError) -> bool:
     """Return whether a memory was surely not erased: the relayer says so, and still has it."""
     # Behind a proxy, or past the deadline, it may be erased in a moment.
     if error.code.startswith("http.") or error.code == _TOO_LONG:
         return False
     try:
-        await seat.client.get(memory.id, namespace=memory.namespace)
+        await binding.client.get(memory.id, namespace=memory.namespace)
     except MemrelayError:
         return False
     return True
 
 
-async def _own(seat: Seat, memory_id: str) -> Memory:
+async def _own(binding: Binding, memory_id: str) -> Memory:
     """Return a memory of a namespace that the agent may use, as if there were no others."""
     try:
-        namespace = None if await seat.list_shared() else seat.namespace
-        memory = await seat.client.get(memory_id, namespace=namespace)
+        namespace = None if await binding.list_shared() else binding.namespace
+        memory = await binding.client.get(memory_id, namespace=namespace)
     except (NotAllowed, NotGranted):
         raise Unusable("There is no memory with that id.") from None
-    if not await seat.may_use(memory.namespace):
+    if not await binding.may_use(memory.namespace):
         raise Unusable("There is no memory with that id.")
     return memory
 

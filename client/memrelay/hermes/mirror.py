@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.host_events import Context, encodable
-from memrelay.gateway.roster import Roster, Seat
+from memrelay.gateway.roster import Binding, Roster
 from memrelay.sync_client import SyncMemoryClient
 
 log = logging.getLogger("memrelay.hermes")
@@ -82,9 +82,9 @@ class Mirror:
 
     def _write(self, action: str, content: str, old_text: str) -> None:
         try:
-            seat = self._roster.seat(self._context)
-            if seat is not None:
-                _repeat(seat, action, content, old_text)
+            binding = self._roster.bind(self._context)
+            if binding is not None:
+                _repeat(binding, action, content, old_text)
         except Exception as error:  # the next change may fare better
             _warn(error)
 
@@ -102,26 +102,26 @@ def _warn(error: Exception) -> None:
     log.warning("a change of Hermes' own memory was not mirrored (%s)", type(error).__name__)
 
 
-def _repeat(seat: Seat, action: str, content: str, old_text: str) -> None:
+def _repeat(binding: Binding, action: str, content: str, old_text: str) -> None:
     with SyncMemoryClient.from_settings(
-        seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
+        binding.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
     ) as client:
-        if seat.borrows and client.held_by_others(seat.namespace):
+        if binding.borrows and client.held_by_others(binding.namespace):
             return  # the namespace is other keys'; the hooks say so in the log
-        new = None if action == "remove" else _store(client, seat, content)
+        new = None if action == "remove" else _store(client, binding, content)
         # Stored first: a failure must not lose both.
-        if (old := _find_mirrored(client, seat, old_text, but=new)) is not None:
+        if (old := _find_mirrored(client, binding, old_text, but=new)) is not None:
             client.forget(old)
 
 
-def _store(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:
+def _store(client: SyncMemoryClient, binding: Binding, content: str) -> str | None:
     if not content.strip() or looks_injected(content):
         return None
-    return client.remember(content, namespace=seat.namespace, kind="fact", source=SOURCE).id
+    return client.remember(content, namespace=binding.namespace, kind="fact", source=SOURCE).id
 
 
 def _find_mirrored(
-    client: SyncMemoryClient, seat: Seat, old_text: str, *, but: str | None
+    client: SyncMemoryClient, binding: Binding, old_text: str, *, but: str | None
 ) -> str | None:
     """Return the mirrored memory that a text is part of, as Hermes looks for its entries.
 
@@ -130,7 +130,7 @@ def _find_mirrored(
     if not old_text.strip():
         return None
     found = client.recall(
-        old_text, namespace=seat.namespace, source=SOURCE, limit=_FOUND_MAX, min_relevance=None
+        old_text, namespace=binding.namespace, source=SOURCE, limit=_FOUND_MAX, min_relevance=None
     )
     others = [memory for memory in found.results if memory.id != but]
     holding = [memory for memory in others if old_text in (memory.text or "")]

@@ -32,7 +32,7 @@ from memrelay.gateway import BlockingGateway, Context, Message, Roster
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.framing import SKILL, namespace_instruction
 from memrelay.gateway.host_events import ASSISTANT, USER, read_messages
-from memrelay.gateway.roster import Seat
+from memrelay.gateway.roster import Binding
 from memrelay.gateway.schemas import FORGET, GET, SEARCH, STORE
 from memrelay.gateway.skipped import SkippedRuns
 from memrelay.hermes.home import PROVIDER, HermesSettings, identity_of, save_settings
@@ -180,10 +180,10 @@ class MemrelayProvider(MemoryProvider):
 
     def system_prompt_block(self) -> str:
         """Return what the model should know of its memory, the same in every turn."""
-        seat = self._seat()
-        if seat is None:
+        binding = self._bind()
+        if binding is None:
             return ""
-        return f"{SKILL}\n{namespace_instruction(seat.namespace, outcome='none')}"
+        return f"{SKILL}\n{namespace_instruction(binding.namespace, outcome='none')}"
 
     def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None:
         """Note when a turn begins: what it says about time is said then."""
@@ -327,8 +327,8 @@ class MemrelayProvider(MemoryProvider):
             trigger=self._run or None,
         )
 
-    def _seat(self) -> Seat | None:
-        return None if self._memory is None else self._memory.roster.seat(self._context())
+    def _bind(self) -> Binding | None:
+        return None if self._memory is None else self._memory.roster.bind(self._context())
 
     def _capture(
         self, messages: Sequence[Message], context: Context, began: datetime | None = None

@@ -16,13 +16,13 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from memrelay.importing.conversations import Conversation, Utterance, role_of
-from memrelay.importing.drafts import PRIVATE, Found, Omission, parse_moment
+from memrelay.importing.drafts import PRIVATE, ImportItem, Omission, parse_moment
 
 _TEXTS: Final = ("text", "multimodal_text")
 _CITATION: Final = re.compile("\ue200[^\ue200\ue201]{0,2000}\ue201")
 
 
-def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation | Found]:
+def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation | ImportItem]:
     """Yield the conversation of one item of the list; nothing for what is none."""
     if not isinstance(value, Mapping) or not isinstance(value.get("mapping"), Mapping):
         return

@@ -18,7 +18,7 @@ from typing import Any, Final
 from memrelay.importing.conversations import Conversation, Utterance, role_of
 from memrelay.importing.drafts import (
     DOCUMENT,
-    Found,
+    ImportItem,
     Omission,
     check_draft,
     moment,
@@ -31,7 +31,7 @@ from memrelay.models import Draft
 _BOLD_LINE: Final = re.compile(r"^\*\*([^*\n]{1,80})\*\*:?[^\S\n]*$", re.MULTILINE)
 
 
-def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation | Found]:
+def conversation(value: Any, place: str, zone: tzinfo) -> Iterator[Conversation | ImportItem]:
     """Yield the conversation of one item of the list; nothing for what is none."""
     messages = value.get("chat_messages") if isinstance(value, Mapping) else None
     if not isinstance(messages, list):
@@ -72,7 +72,7 @@ def _utterance(message: Mapping[str, Any], zone: tzinfo) -> Utterance | None:
     return Utterance(role, words, moment(message.get("created_at"), zone))
 
 
-def memories(value: Any, file: str, zone: tzinfo) -> Iterator[Found]:
+def memories(value: Any, file: str, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield what Claude remembered of the user, all in all and for each project."""
     if not isinstance(value, Mapping):
         return
@@ -86,7 +86,7 @@ def memories(value: Any, file: str, zone: tzinfo) -> Iterator[Found]:
             yield from entries(told, f"{file}#{part}", kind=None, zone=zone, tags=tags)
 
 
-def project(value: Any, place: str, file: str, zone: tzinfo) -> Iterator[Found]:
+def project(value: Any, place: str, file: str, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield what a project is about, and what its owner asked for in it."""
     name = value.get("name") if isinstance(value, Mapping) else None
     if not isinstance(name, str) or value.get("is_starter_project") is True:

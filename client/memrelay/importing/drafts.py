@@ -100,10 +100,10 @@ class Fault:
     expired: bool = False
 
 
-Found = Entry | Omission | Page | Fault
+ImportItem = Entry | Omission | Page | Fault
 
 
-def check_draft(place: str, draft: Draft) -> Found:
+def check_draft(place: str, draft: Draft) -> ImportItem:
     """Return a draft as an entry, or as a fault if a relayer would refuse it."""
     fault = _fault(draft)
     if fault is not None:

@@ -33,7 +33,7 @@ from memrelay.importing.drafts import (
     NESTED,
     SUMMARY,
     Fault,
-    Found,
+    ImportItem,
     Omission,
     check_draft,
     source_of,
@@ -97,7 +97,7 @@ _SESSIONS: Final = {
     "gemini-cli": session_logs.gemini_cli,
 }
 
-Content = Found | Conversation
+Content = ImportItem | Conversation
 
 
 def format_of(file: File, head: bytes | None = None) -> str:
@@ -334,7 +334,7 @@ def _is_lines(file: File) -> bool:
         return False
 
 
-def _pages(file: File, zone: tzinfo) -> Iterator[Found]:
+def _pages(file: File, zone: tzinfo) -> Iterator[ImportItem]:
     with file.text_stream() as stream:
         for line, value in read_page(_lines(stream, _PAGE_LINE_CHARS_MAX)):
             yield records.record(value, str(line), file.name, format="jsonl", zone=zone)
@@ -347,7 +347,7 @@ def _lines(stream: TextIO, chars_max: int) -> Iterator[str]:
         yield line
 
 
-def _memoryclaw(text: str, file: File, zone: tzinfo) -> Iterator[Found]:
+def _memoryclaw(text: str, file: File, zone: tzinfo) -> Iterator[ImportItem]:
     if file.suffix == ".json":
         return memoryclaw.json_facts(text, file.name)
     front, _, _ = markdown.front_matter(text)
@@ -355,7 +355,9 @@ def _memoryclaw(text: str, file: File, zone: tzinfo) -> Iterator[Found]:
     return reader(text, file.name, zone=zone)
 
 
-def _markdown(text: str, file: File, format: str, zone: tzinfo, with_logs: bool) -> Iterator[Found]:
+def _markdown(
+    text: str, file: File, format: str, zone: tzinfo, with_logs: bool
+) -> Iterator[ImportItem]:
     name = PurePosixPath(file.name)
     is_daily = name.stem[:4].isdigit()
     kind = "episodic" if is_daily and format in {"memsearch", "openclaw"} else None
@@ -371,7 +373,7 @@ def _markdown(text: str, file: File, format: str, zone: tzinfo, with_logs: bool)
     yield from markdown.entries(text, file.name, kind=kind, zone=zone, tags=tags)
 
 
-def _paragraphs(text: str, file: str) -> Iterator[Found]:
+def _paragraphs(text: str, file: str) -> Iterator[ImportItem]:
     number = 1
     for paragraph in re.split(r"\n[^\S\n]*\n", text):
         if paragraph.strip():

@@ -10,11 +10,11 @@ It does not own reading lines (`records.py`).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memrelay.importing.drafts import Fault, Found, check_draft, source_of, tags_of
+from memrelay.importing.drafts import Fault, ImportItem, check_draft, source_of, tags_of
 from memrelay.models import Draft
 
 
-def memories(value: Any, place: str, file: str) -> Iterator[Found]:
+def memories(value: Any, place: str, file: str) -> Iterator[ImportItem]:
     """Yield the memories of one line, or of the object that the server answers with."""
     if isinstance(value, Mapping) and isinstance(value.get("entities"), list):
         relations = value.get("relations")
@@ -33,7 +33,7 @@ def memories(value: Any, place: str, file: str) -> Iterator[Found]:
         yield Fault(place, "neither an entity nor a relation")
 
 
-def _entity(value: Mapping[str, Any], name: str, place: str, file: str) -> Iterator[Found]:
+def _entity(value: Mapping[str, Any], name: str, place: str, file: str) -> Iterator[ImportItem]:
     kind, observations = value.get("entityType"), value.get("observations")
     listed = observations if isinstance(observations, list) else []
     texts = [text for text in listed if isinstance(text, str)]

@@ -26,7 +26,7 @@ from memrelay.importing import workspace
 from memrelay.importing.drafts import (
     REPORT,
     TEMPLATE,
-    Found,
+    ImportItem,
     Omission,
     check_draft,
     metadata_of,
@@ -60,7 +60,7 @@ def has_separators(text: str) -> bool:
     return _SIGN.search(text) is not None
 
 
-def hermes_entries(text: str, file: str) -> Iterator[Found]:
+def hermes_entries(text: str, file: str) -> Iterator[ImportItem]:
     """Yield the entries between lines of a lone `§`, each whole."""
     at, line = 0, 1
     for sign in (*_SIGN.finditer(text), None):
@@ -76,7 +76,7 @@ def hermes_entries(text: str, file: str) -> Iterator[Found]:
 
 def entries(
     text: str, file: str, *, kind: str | None, zone: tzinfo, tags: Sequence[str] = ()
-) -> Iterator[Found]:
+) -> Iterator[ImportItem]:
     """Yield the memories of a Markdown file; `file` is its relative name, for dates and sources.
 
     Times without an offset are those of `zone`. `tags` are those of the whole file.
@@ -90,7 +90,7 @@ def entries(
     session: dict[str, str] = {}
     is_workspace = workspace.has_name(file)
 
-    def read(block: Block) -> tuple[Found, Block] | None:
+    def read(block: Block) -> tuple[ImportItem, Block] | None:
         told = len(block.text) <= NOTE_CHARS_MAX and _SESSION_BULLET.match(block.text)
         if told and any(_SESSION.match(heading) for heading in block.headings):
             session[told[1].lower().replace(" ", "_")] = told[2]

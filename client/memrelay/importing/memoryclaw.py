@@ -19,7 +19,7 @@ from typing import Any
 from memrelay.importing.drafts import (
     NESTED,
     Fault,
-    Found,
+    ImportItem,
     check_draft,
     metadata_of,
     moment,
@@ -36,7 +36,7 @@ _LEVELS = ("high", "medium", "low")
 _DEPTH_MAX = 32  # of what a fact is said in
 
 
-def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
+def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield the one memory of an episode file."""
     front, lines, _ = front_matter(text)
     body = "\n".join(lines).strip().removeprefix("**Details:**").strip()
@@ -57,7 +57,7 @@ def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
     yield check_draft("1", draft)
 
 
-def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
+def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield the facts of a semantic file in Markdown."""
     topic = _topic(file)
     for block in blocks(text.split("\n")):
@@ -76,7 +76,7 @@ def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
         yield check_draft(str(block.line), draft)
 
 
-def json_facts(text: str, file: str) -> Iterator[Found]:
+def json_facts(text: str, file: str) -> Iterator[ImportItem]:
     """Yield the facts of a semantic file in JSON.
 
     Raises:

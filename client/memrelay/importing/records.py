@@ -23,7 +23,7 @@ from memrelay.importing.drafts import (
     NESTED,
     Entry,
     Fault,
-    Found,
+    ImportItem,
     Omission,
     Page,
     check_draft,
@@ -54,7 +54,7 @@ _MEM0_AT_ONCE = 20
 Reader = Callable[[dict[str, Any], str, tzinfo], Draft]
 
 
-def json_lines(file: File, *, format: str, zone: tzinfo) -> Iterator[Found]:
+def json_lines(file: File, *, format: str, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield the memories of a file with one JSON object a line, however long it is."""
     with file.stream() as stream:
         number = 0
@@ -67,7 +67,7 @@ def json_lines(file: File, *, format: str, zone: tzinfo) -> Iterator[Found]:
                 yield _line(line, str(number), file.name, format, zone)
 
 
-def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> Found:
+def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> ImportItem:
     try:
         value = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -75,7 +75,7 @@ def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> Foun
     return record(value, place, file, format=format, zone=zone)
 
 
-def json_list(text: str, file: str, *, format: str, zone: tzinfo) -> Iterator[Found]:
+def json_list(text: str, file: str, *, format: str, zone: tzinfo) -> Iterator[ImportItem]:
     """Yield the memories of a JSON list, or of the list in an answer; then whether it is a page.
 
     Raises:
@@ -110,7 +110,7 @@ def _page(answer: Mapping[str, Any], held: int, format: str) -> Page | None:
     return None
 
 
-def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -> Found:
+def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -> ImportItem:
     """Return the memory of one JSON object of a format; with `jsonl`, the object tells itself."""
     if not isinstance(value, dict):
         return Fault(place, "not an object")

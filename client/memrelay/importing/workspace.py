@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
 
-from memrelay.importing.drafts import SUPERSEDED, Entry, Found, Omission, moment
+from memrelay.importing.drafts import SUPERSEDED, Entry, ImportItem, Omission, moment
 from memrelay.importing.outline import Block
 from memrelay.importing.templates import DIGEST_BYTES, DIGESTS
 
@@ -86,7 +86,7 @@ def strip_score(text: str) -> tuple[str, str | None]:
     return text[: found.start()].rstrip(), day[0] if day else None
 
 
-def attach_superseded(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
+def attach_superseded(read: Iterable[tuple[ImportItem, Block]]) -> Iterator[ImportItem]:
     """Yield what was read, a superseded directive with the one that took its place.
 
     That is the next directive of its section, or else the one before it.
@@ -113,7 +113,7 @@ def attach_superseded(read: Iterable[tuple[Found, Block]]) -> Iterator[Found]:
     yield from _attach(kept, waiting)
 
 
-def _attach(kept: Entry | None, waiting: Sequence[Entry]) -> Iterator[Found]:
+def _attach(kept: Entry | None, waiting: Sequence[Entry]) -> Iterator[ImportItem]:
     if kept is None:
         yield from (Omission(entry.place, SUPERSEDED) for entry in waiting)
     else:

@@ -125,7 +125,7 @@ class Namespaces(Answer):
     namespaces: tuple[NamespaceInfo, ...]
 
 
-class Told(NamedTuple):
+class Rendering(NamedTuple):
     """Several memories for a model: the text that it reads, and the same as values."""
 
     text: str
@@ -134,7 +134,7 @@ class Told(NamedTuple):
     omitted: int  # found no room
 
     @classmethod
-    def of(cls, memories: Sequence[Memory], nothing: str, reader: Reader) -> "Told":
+    def of(cls, memories: Sequence[Memory], nothing: str, reader: Reader) -> "Rendering":
         """Return what a model may read of memories; `nothing` is its text if that is none."""
         safe = presentable(memories)
         texts = select_texts(safe, _SHOWN, reader)
@@ -152,7 +152,7 @@ class Told(NamedTuple):
         return cls("\n".join(lines), shown, withheld, omitted)
 
     @classmethod
-    def of_facts(cls, facts: Sequence[Fact], namespace: str, reader: Reader) -> "Told":
+    def of_facts(cls, facts: Sequence[Fact], namespace: str, reader: Reader) -> "Rendering":
         """Return what a model may read of facts that were stored in a namespace."""
         members = ("id", "text", "kind", "confidence", "review")
         memories = [
@@ -162,7 +162,7 @@ class Told(NamedTuple):
         return cls.of(memories, "", reader)
 
     @classmethod
-    def of_search(cls, found: Recalled, reader: Reader) -> "Told":
+    def of_search(cls, found: Recalled, reader: Reader) -> "Rendering":
         """Return what a model may read of a search, and whether it was one by words only."""
         told = cls.of(found.results, NOTHING_FOUND, reader)
         return told._replace(text=f"{told.text}\n{WORDS_ONLY}") if found.degraded else told
@@ -172,7 +172,7 @@ def render_list(
     memories: Sequence[Memory], cursor: str | None, nothing: str, reader: Reader
 ) -> CallToolResult:
     """Return the answer of a tool that lists memories; `nothing` is its text if there are none."""
-    told = Told.of(memories, nothing, reader)
+    told = Rendering.of(memories, nothing, reader)
     more = f"\nThere are more: cursor {plain(cursor)}" if cursor else ""
     answer = Listed(
         memories=told.memories,

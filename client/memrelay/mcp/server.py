@@ -45,7 +45,7 @@ from memrelay.gateway.host_events import encodable
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.gateway.tool_answers import explain
 from memrelay.mcp.argument_types import MemoryId
-from memrelay.mcp.rendering import Told, render_one
+from memrelay.mcp.rendering import Rendering, render_one
 from memrelay.mcp.stdio import Lines
 from memrelay.mcp.tools import client_of, reader_of, tools_of
 
@@ -163,7 +163,9 @@ def build(
 def _add_resources(server: MCPServer[None], profile: LiveProfile) -> None:
     async def newest(namespace: str | None) -> str:
         page = await client_of(profile).list(namespace=namespace, limit=_RECENT)
-        return Told.of(page.memories, "There are no memories here yet.", reader_of(profile)).text
+        return Rendering.of(
+            page.memories, "There are no memories here yet.", reader_of(profile)
+        ).text
 
     @server.resource("memory://recent", title="Newest memories")
     async def recent() -> str:
@@ -188,7 +190,7 @@ def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
     ) -> str:
         """Bring what the memory holds on a topic into the conversation."""
         found = await client_of(profile).recall(topic, limit=10)
-        memories = Told.of_search(found, reader_of(profile)).text
+        memories = Rendering.of_search(found, reader_of(profile)).text
         return (
             f"This is what your long-term memory holds on: {topic}\n\n{memories}\n\n"
             "Take it as background for what follows, and say so where it does not suffice."

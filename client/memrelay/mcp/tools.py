@@ -42,8 +42,8 @@ from memrelay.mcp.rendering import (
     Found,
     Listed,
     Namespaces,
+    Rendering,
     Single,
-    Told,
     describe_erasure,
     describe_redactions,
     make_result,
@@ -156,7 +156,7 @@ class _Tools:
             min_relevance=relevance_min,
             goal=goal if goal and goal.strip() else None,
         )
-        told = Told.of_search(found, self._reader)
+        told = Rendering.of_search(found, self._reader)
         answer = Found(
             results=told.memories,
             total=len(told.memories),
@@ -190,7 +190,7 @@ class _Tools:
             text, namespace=namespace, occurred_at=occurred_at, source="mcp"
         )
         space = namespace or self._client.settings.namespace
-        told = Told.of_facts(found.facts, space, self._reader)
+        told = Rendering.of_facts(found.facts, space, self._reader)
         note = degradation(found)
         head = (
             f"{format_count(found.fact_count, 'fact')} stored ({plain(found.status)})."

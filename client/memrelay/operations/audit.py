@@ -37,7 +37,7 @@ from memrelay.verification import (
     Item,
     Landmarks,
     Promises,
-    Stated,
+    StatePromise,
     Verification,
     contradictions,
     distinct,
@@ -98,7 +98,7 @@ class Blob(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sealed(Answer):
+class SealedScope(Answer):
     """The statement of a sealed record about itself: the namespace that it was sealed for."""
 
     ns: str
@@ -111,7 +111,7 @@ class Blobs(Answer):
     blobs: tuple[Blob, ...]
 
 
-class Proving(Forgetting):
+class Audit(Forgetting):
     """The operations that check a relayer, and all others on memories."""
 
     def verify(
@@ -397,7 +397,7 @@ class Proving(Forgetting):
             key = next((key for key in keys if key.epoch == item.epoch), None)
             if key is None:
                 raise Invalid("epoch", f"This key holds nothing of epoch {item.epoch}.")
-            namespace = Sealed.from_json(read_json_object(open_envelope(place, key, data))).ns
+            namespace = SealedScope.from_json(read_json_object(open_envelope(place, key, data))).ns
             if namespace != item.namespace:
                 raise Invalid("namespace", f"It was sealed for {namespace!r}.")
             exam.opened += counts
@@ -489,7 +489,7 @@ def _place(finding: Finding) -> tuple[bytes, int]:
 def _judge_state(
     exam: _Examination,
     item: Item,
-    stated: Stated | None,
+    stated: StatePromise | None,
     blobs: Mapping[str, tuple[bytes | None, str]],
 ) -> Iterator[Finding]:
     """Judge a row by the newest signed state of its memory, which must be the one receipts name."""
@@ -508,7 +508,7 @@ def _judge_state(
 
 
 def _read_state(
-    exam: _Examination, item: Item, stated: Stated, data: bytes | None, problem: str
+    exam: _Examination, item: Item, stated: StatePromise, data: bytes | None, problem: str
 ) -> dict[str, Any]:
     if data is None or blob_id(data) != stated.blob_id:
         raise Invalid("blob", f"a state object that is {problem}.")

@@ -28,7 +28,7 @@ _EMPTY: Mapping[str, Any] = {"tags": [], "metadata": {}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(Answer):
+class ChosenSettings(Answer):
     """The settings that an account has chosen."""
 
     settings: AccountSettings
@@ -168,7 +168,7 @@ class Correcting(Writing):
     def account_settings(self) -> Operation[AccountSettings]:
         """Return what the account has chosen."""
         call = Call(method="GET", path="/v1/settings", repeatable=True)
-        return Chosen.from_json((yield from self.session.call(call))).settings
+        return ChosenSettings.from_json((yield from self.session.call(call))).settings
 
     def change_settings(
         self,
@@ -189,7 +189,7 @@ class Correcting(Writing):
                 "consolidate_every_h": consolidate_every_h,
             }
         )
-        return Chosen.from_json(
+        return ChosenSettings.from_json(
             (yield from self._change("PATCH", "/v1/settings", changes))
         ).settings
 

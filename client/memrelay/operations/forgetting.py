@@ -24,7 +24,7 @@ from memrelay.operations.listing import Filters, build_filters
 from memrelay.operations.reading import segment, to_json_list
 from memrelay.outcomes import AccountClosed, ForgottenMany
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.sealed.receipts import Asked
+from memrelay.sealed.receipts import RequestState
 from memrelay.session import Call
 
 FORGET_IDS_MAX = 100  # in one request
@@ -147,7 +147,9 @@ class Forgetting(Correcting):
         yield from self._check_erased(result, body["dry_run"], asked)
         return result
 
-    def _check_erased(self, result: ForgottenMany, dry_run: bool, asked: Asked) -> Operation[None]:
+    def _check_erased(
+        self, result: ForgottenMany, dry_run: bool, asked: RequestState
+    ) -> Operation[None]:
         recorded = yield from self.read_recorded_ids(result.receipts, op="forget", asked=asked)
         told = {one.id for one in result.results or () if one.status == "erased"}
         erased = set() if dry_run else told or set(result.ids)

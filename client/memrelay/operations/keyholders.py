@@ -18,7 +18,7 @@ from memrelay.answers import Answer
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
-from memrelay.operations.audit import Proving
+from memrelay.operations.audit import Audit
 from memrelay.operations.reading import to_json_list
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (
@@ -37,14 +37,14 @@ _SERIAL_ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receipted(Answer):
+class ReceiptList(Answer):
     """The receipts of a change, one or several."""
 
     receipt: str | None = None
     receipts: tuple[str, ...] | None = None
 
 
-class Keyholders(Proving):
+class Keyholders(Audit):
     """All operations: those on memories, and those on who may read them."""
 
     def create_account(
@@ -71,7 +71,7 @@ class Keyholders(Proving):
         expected = (account_text(session.account), custody, relayer.hex())
         if (account.account_id, account.custody, account.relayer_key) != expected:
             raise UntrustedRelayer("account", "The relayer founded another account than asked.")
-        for receipt in Receipted.from_json(answer).receipts or ():
+        for receipt in ReceiptList.from_json(answer).receipts or ():
             yield from session.note_receipt(receipt, op="grant")
         return account
 
@@ -212,7 +212,7 @@ class Keyholders(Proving):
     def _confirm(
         self, answer: Any, signed: bytes, *, op: str, ids: Iterable[str] = ()
     ) -> Operation[None]:
-        receipt = Receipted.from_json(answer).receipt
+        receipt = ReceiptList.from_json(answer).receipt
         yield from self.session.note_receipt(receipt, op=op, ids=ids, signed=signed)
 
     def _expires_ms(self, expires: datetime | timedelta | None) -> int | None:

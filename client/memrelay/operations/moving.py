@@ -15,7 +15,7 @@ from uuid import uuid4
 from memrelay.answers import Answer, onward
 from memrelay.errors import Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
-from memrelay.operations.keyholders import Keyholders, Receipted
+from memrelay.operations.keyholders import Keyholders, ReceiptList
 from memrelay.sealed.archive import ChunkKey, new_header
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Root
@@ -24,7 +24,7 @@ from memrelay.sealed.receipts import read_receipt, signer_of
 from memrelay.session import Call
 
 IMPORTED = "imported"
-Vouched = tuple[str, int, str]  # id, revision and blob, as a receipt names them
+RowName = tuple[str, int, str]  # id, revision and blob, as a receipt names them
 
 _OPERATIONS = frozenset({"import", "state", "forget", "grant", "revoke"})
 
@@ -38,7 +38,7 @@ class ExportPage(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Founded(Answer):
+class FoundedAccount(Answer):
     """The account that was founded."""
 
     account_id: str
@@ -53,7 +53,7 @@ class RowOutcome(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported(Answer):
+class ImportResult(Answer):
     """The outcome of a page that was brought to a relayer, and the receipts for it."""
 
     grants: int = 0
@@ -145,13 +145,13 @@ def found_account(
         if error.code != "account.exists":
             raise
         return False
-    if Founded.from_json(answer).account_id != session.settings.account_id:
+    if FoundedAccount.from_json(answer).account_id != session.settings.account_id:
         raise UntrustedRelayer("account", "The relayer founded another account than asked.")
-    yield from _note(operations, Receipted.from_json(answer).receipts or ())
+    yield from _note(operations, ReceiptList.from_json(answer).receipts or ())
     return True
 
 
-def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Imported]:
+def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[ImportResult]:
     """Return what the relayer says became of a page of what is brought to it.
 
     Raises:
@@ -166,7 +166,7 @@ def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Im
             repeatable=True,
         )
     )
-    imported = Imported.from_json(answer)
+    imported = ImportResult.from_json(answer)
     vouched = yield from _note(operations, imported.receipts)
     _check_vouched(page, imported.results, vouched)
     if page.get("grants"):
@@ -174,9 +174,9 @@ def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Im
     return imported
 
 
-def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[set[Vouched]]:
+def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[set[RowName]]:
     """Verify the receipts of an import; return what they say was taken in."""
-    vouched: set[Vouched] = set()
+    vouched: set[RowName] = set()
     for text in receipts:
         receipt = yield from operations.session.note_receipt(text, op=_OPERATIONS)
         if receipt.op == "import":
@@ -185,7 +185,7 @@ def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[set[Vouc
 
 
 def _check_vouched(
-    page: Mapping[str, Any], results: Iterable[RowOutcome], vouched: set[Vouched]
+    page: Mapping[str, Any], results: Iterable[RowOutcome], vouched: set[RowName]
 ) -> None:
     rows = {row["id"]: row for name in ("memories", "episodes") for row in page.get(name, ())}
     for one in results:
@@ -193,7 +193,7 @@ def _check_vouched(
             raise UntrustedRelayer("receipt", "A row that was taken in came without its receipt.")
 
 
-def _name_row(row: Mapping[str, Any]) -> Vouched:
+def _name_row(row: Mapping[str, Any]) -> RowName:
     """Return the name by which a receipt calls a row; a turn has no revisions."""
     item = row.get("revision_of") or row.get("id", "")
     return item, row.get("revision", 1), row.get("blob_id", "")
@@ -222,6 +222,6 @@ def give_custody(operations: Keyholders) -> Operation[None]:
     body = {"grant": to_base64(grant), "join": ""}
     call = Call(method="POST", path="/v1/grants", body=body, names_relayer=True)
     answer = yield from session.call(call)
-    receipt = Receipted.from_json(answer).receipt
+    receipt = ReceiptList.from_json(answer).receipt
     yield from session.note_receipt(receipt, op="grant", signed=grant)
     session.forget_grants()

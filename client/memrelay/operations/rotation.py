@@ -17,7 +17,7 @@ from typing import Any
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NamespaceRotation, Rotated, Rotation
-from memrelay.operations.keyholders import Keyholders, Receipted
+from memrelay.operations.keyholders import Keyholders, ReceiptList
 from memrelay.operations.reading import to_json_list
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
@@ -140,7 +140,7 @@ class Rotating(Keyholders):
             "reseal": reseal,
         }
         answer = yield from self.session.call(_call(body))
-        receipts = Receipted.from_json(answer).receipts or ()
+        receipts = ReceiptList.from_json(answer).receipts or ()
         objects = [("revoke", data) for data in sent.revocations]
         objects += [("grant", data) for data in sent.grants]
         if len(receipts) != len(objects):

@@ -31,7 +31,7 @@ from memrelay.models import (
 from memrelay.operations.listing import Listing
 from memrelay.operations.reading import to_json_list
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.sealed.receipts import Asked
+from memrelay.sealed.receipts import RequestState
 from memrelay.session import Call, parse_namespace
 
 BULK_ITEMS_MAX = 20
@@ -181,7 +181,7 @@ class Writing(Listing):
         receipts: Iterable[str],
         results: Iterable[Remembered],
         bodies: Iterable[Mapping[str, Any]],
-        asked: Asked,
+        asked: RequestState,
     ) -> Operation[None]:
         """Check that every new memory is one of its own, in a receipt for its namespace."""
         recorded = yield from self._read_recorded(receipts, op="remember", asked=asked)
@@ -197,7 +197,7 @@ class Writing(Listing):
             recorded.remove(stored)
 
     def _read_recorded(
-        self, receipts: Iterable[str], *, op: str, asked: Asked
+        self, receipts: Iterable[str], *, op: str, asked: RequestState
     ) -> Operation[set[tuple[str, int, str | None]]]:
         """Return the ids, revisions and namespaces that these receipts vouch for, each verified."""
         recorded: set[tuple[str, int, str | None]] = set()
@@ -207,7 +207,7 @@ class Writing(Listing):
         return recorded
 
     def read_recorded_ids(
-        self, receipts: Iterable[str], *, op: str, asked: Asked
+        self, receipts: Iterable[str], *, op: str, asked: RequestState
     ) -> Operation[set[str]]:
         """Return the ids that these receipts vouch for, each verified."""
         return {one for one, _, _ in (yield from self._read_recorded(receipts, op=op, asked=asked))}
@@ -265,7 +265,7 @@ class Writing(Listing):
         answer = yield from self.post("/v1/analyze", namespace, body, names_relayer=True)
         return (yield from self.note_analysis(answer, asked))
 
-    def note_analysis(self, answer: Mapping[str, Any], asked: Asked) -> Operation[Analysis]:
+    def note_analysis(self, answer: Mapping[str, Any], asked: RequestState) -> Operation[Analysis]:
         """Return what a conversation became; every new fact stands in a receipt.
 
         Raises:
@@ -279,7 +279,7 @@ class Writing(Listing):
         yield from self.note_others(answer, asked)
         return result
 
-    def note_others(self, answer: Mapping[str, Any], asked: Asked) -> Operation[None]:
+    def note_others(self, answer: Mapping[str, Any], asked: RequestState) -> Operation[None]:
         """Verify the receipts of what a write did beside storing: of states and erasures."""
         for text in Beside.from_json(answer).other_receipts or ():
             yield from self.session.note_receipt(text, op=_BESIDE, asked=asked)

@@ -88,7 +88,7 @@ def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestState:
     """The knowledge of a client when it sent a request: the time, the newest epoch, and the
     namespaces that it was for, None where these are not known."""
 
