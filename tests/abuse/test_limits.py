@@ -165,6 +165,7 @@ ELSEWHERE = {
     "blobs_bytes_max": "journal/test_proof.py::test_an_answer_has_as_many_blobs_as_fit",
     "working_life_s": "memories/test_expiry.py::test_expires_by_default",
     "facts_max": "extraction/test_extract.py::test_at_most_twenty_best_first_in_their_order",
+    "memory_words_max": "database/test_index_size.py::test_one_more_than_a_memory_may_have",
     "revisions_max": "memories/test_revisions.py::test_more_revisions_than_a_memory_may_have",
     "grant_bytes_mean": "tenants/test_accounts.py::test_a_chain_of_many_bytes",
     "revocations_spare": "tenants/test_accounts.py::test_a_lost_key_is_taken_from_a_full_chain",

@@ -13,8 +13,9 @@ from tests.client.gateway_scene import ANNA, CTX, PATIENT, TEA, founded, texts_o
 from tests.processes import RunningRelayer
 
 POLL = [Message(USER, "Look after the disks."), Message(ASSISTANT, "The disk of ares is full.")]
+MOVED = "I have lived in Bergen since the spring."  # long enough for every profile
 OWN = [Message(USER, TEA), Message(ASSISTANT, "Noted.")]
-LATER = [Message(USER, "I live in Bergen."), Message(ASSISTANT, "A fine town.")]
+LATER = [Message(USER, MOVED), Message(ASSISTANT, "A fine town.")]
 BEAT = replace(ANNA, trigger="heartbeat")
 
 
@@ -191,7 +192,7 @@ async def test_no_later_turn_captures_a_skipped_run(
         await gateway.agent_end(event(RUN, OWN), CTX)
         await gateway.agent_end(event(RUN, OWN, LATER), CTX)
         assert await gateway.flush(30)
-    assert set(await texts_of(owner)) == {TEA, "I live in Bergen."}
+    assert set(await texts_of(owner)) == {TEA, MOVED}
 
 
 @pytest.mark.parametrize("origin", ["inter_session", "internal_system"])

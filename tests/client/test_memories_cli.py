@@ -216,7 +216,7 @@ class TestSeeing:
             assert run(*argv, code=EXIT_USAGE) is None
 
     def test_usage_is_told(self, run: Machine) -> None:
-        run.remember(GREEN)
+        run.remember(GREEN, "--wait")  # its vector counts, too
         used = run("usage")
         assert used["memory_count"] == 1
         assert used["storage_bytes"] > 0

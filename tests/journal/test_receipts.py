@@ -24,6 +24,7 @@ from litestar.types import ASGIApp
 from memrelay import MemoryClient, SyncMemoryClient
 from relayer.app import build_app
 from relayer.clock import utc_now
+from relayer.routes import memwal_mcp
 from relayer.sealed.keys import AccountId, Identity, parse_account
 from relayer.sealed.receipts import OPERATIONS, REBUILD, open_receipt
 from tests.conftest import BenchMaker
@@ -40,6 +41,7 @@ READING = {
     "POST /api/embed", "POST /api/recall", "POST /api/recall/manual", "POST /api/ask",
     "POST /api/stats", "POST /api/remember/bulk/status", "POST /sui",
     "POST /sui/sui.rpc.v2.LedgerService/BatchGetObjects",
+    *(f"{method} {path}" for method in ("POST", "DELETE") for path in memwal_mcp.PATHS),
 }  # fmt: skip
 # What changes nothing that a receipt tells of, and why.
 UNTOLD: Mapping[str, str] = {
