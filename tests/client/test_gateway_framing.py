@@ -66,7 +66,7 @@ def test_five_characters_are_escaped(text, escaped):
 @given(st.text(st.characters(exclude_categories=())))
 def test_a_memory_is_one_line_that_ends_no_block(text):
     poisoned = memory(f"x{text}x", id=text, namespace=text, writer_label=text, writer="k")
-    block = frame_memories([poisoned], CORE_PLUS, Reader(key="own", namespace="own"))
+    block = frame_memories([poisoned], CORE_PLUS, Reader(public_key="own", namespace="own"))
     if block is not None:
         assert len(block.split("\n")) == len(block.splitlines()) == 4
         assert re.findall("<[^>]*>", block) == ["<relevant-memories>", "</relevant-memories>"]
@@ -306,7 +306,7 @@ def test_the_first_memory_is_cut_at_a_word_rather_than_left_out():
 def test_a_first_memory_without_blanks_is_cut_anywhere_but_never_to_nothing():
     small = replace(MEMWAL, injection_tokens_max=100)
     named = memory("日" * 1000, namespace="日" * 128, writer="k", writer_label="日" * 128)
-    reader = Reader(key="own", namespace="own")
+    reader = Reader(public_key="own", namespace="own")
     assert entries(frame_memories([named], small, reader))[0].endswith("`日 …`")
     block = frame_memories([memory("日" * 1000)], small)
     assert 95 <= estimate_tokens(block) <= 100

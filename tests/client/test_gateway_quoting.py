@@ -34,7 +34,7 @@ PIECES = (
 )
 TEXTS = st.one_of(st.text(ANY), st.lists(st.sampled_from(PIECES)).map("".join))
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-READER = Reader(key="aa", namespace="own")
+READER = Reader(public_key="aa", namespace="own")
 
 
 def memory(text, **members):

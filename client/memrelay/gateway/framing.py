@@ -73,7 +73,7 @@ class Reader:
     A memory of another key says whose it is, one of another namespace which.
     """
 
-    key: str | None = None
+    public_key: str | None = None
     namespace: str | None = None
 
 
@@ -93,7 +93,7 @@ _OPEN_REVIEWS = frozenset({"pending", "contradiction"})
 
 def writer_of(memory: Memory, reader: Reader) -> str | None:
     """Return who wrote a memory: a label, else a key's digits; None if that is who reads."""
-    if reader.key is None or memory.writer in {None, reader.key}:
+    if reader.public_key is None or memory.writer in {None, reader.public_key}:
         return None
     return memory.writer_label or mask_key(memory.writer)
 

@@ -76,7 +76,7 @@ class Binding:
     @property
     def reader(self) -> Reader:
         """The agent as the reader of memories."""
-        return Reader(key=self.client.settings.public_key, namespace=self.namespace)
+        return Reader(public_key=self.client.settings.public_key, namespace=self.namespace)
 
     @property
     def borrows(self) -> bool:

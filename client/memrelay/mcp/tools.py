@@ -400,7 +400,7 @@ def client_of(profile: LiveProfile) -> MemoryClient:
 def reader_of(profile: LiveProfile) -> Reader:
     """Return the agent of such a profile as the reader of memories."""
     settings = client_of(profile).settings
-    return Reader(key=settings.public_key, namespace=normalise_namespace(settings.namespace))
+    return Reader(public_key=settings.public_key, namespace=normalise_namespace(settings.namespace))
 
 
 def tools_of(profile: LiveProfile) -> list[Tool]:
