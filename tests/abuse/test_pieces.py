@@ -16,8 +16,6 @@ from relayer import forms, pieces, redact, secret_kinds
 from relayer.database import memories as rows
 from relayer.embedding import passages
 from relayer.embedding.passages import Splitter
-from relayer.sealed import index
-from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.settings import Limits
 from relayer.words import grouped, tokens, words
 from tests.services import Bench
@@ -79,15 +77,6 @@ def test_secrets_and_numbers_are_those_of_the_whole_text(monkeypatch: pytest.Mon
 def test_no_number_in_groups_is_longer_than_what_is_looked_at() -> None:
     longest = "(+(" + " / ".join(16 * ["a" * 3 + "1" + "a" * 11])
     assert max(len(found[0]) for found in grouped._GROUPED.finditer(longest)) < grouped._WRITTEN_MAX
-
-
-def test_postings_are_those_of_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = NamespaceKey(Namespace("team"), 1, bytes(32))
-    some = [f"word{n % 40}" for n in range(100)]
-    whole = index.postings(key, words=some)
-    monkeypatch.setattr(index, "_AT_ONCE", 7)
-    assert list(index.postings(key, words=some).items()) == list(whole.items())
-    assert list(whole) == sorted(whole)
 
 
 @pytest.mark.parametrize("text", ["one two  three\nfour five", "漢字" * 9, " a" * 9, "a " * 9])

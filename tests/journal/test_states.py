@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from relayer.sealed.keys import Identity
 from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
-from relayer.sealed.states import open_state
+from relayer.sealed.states import open_state, sign_state
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.editing import CUSTODIES, edit, refused, writer
@@ -46,6 +47,16 @@ class TestObject:
         assert (said.pinned, said.stale, said.expires_ms) == (True, False, None)
         with pytest.raises(CryptoError, match="another relayer"):
             open_state(self.signed(self.STATE, other), RELAYER.public_key)
+
+    @pytest.mark.parametrize("has_default_life", [False, True])
+    def test_a_default_life_is_named_where_there_is_one(self, has_default_life: bool) -> None:
+        said = replace(
+            open_state(self.signed(self.STATE), RELAYER.public_key),
+            has_default_life=has_default_life,
+        )
+        signed = sign_state(RELAYER, said)
+        assert open_state(signed, RELAYER.public_key) == said
+        assert (b"default_life" in signed) == has_default_life
 
     @pytest.mark.parametrize(
         "state",

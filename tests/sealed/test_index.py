@@ -26,6 +26,14 @@ def test_white_space_does_not_make_another_fact(text: str, spaces: str) -> None:
     assert mark(spaces + spaces.join(text.split()) + spaces) == mark(text)
 
 
+def test_postings_are_those_of_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [f"word{n % 40}" for n in range(100)]
+    whole = index.postings(TEAM, words=some)
+    monkeypatch.setattr(index, "_AT_ONCE", 7)
+    assert list(index.postings(TEAM, words=some).items()) == list(whole.items())
+    assert list(whole) == sorted(whole)
+
+
 def test_a_memory_is_found_by_words_tags_source_and_metadata() -> None:
     found = index.postings(
         TEAM,
