@@ -50,6 +50,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.indexing import Indexer
+from relayer.memories.partial import Unfinished
 from relayer.memories.reseal import Resealer
 from relayer.outcomes import Outcomes
 from relayer.recovery.restore import Restore
@@ -246,7 +247,11 @@ class Worker:
 
     async def _embed(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], doubted: bool) -> None:
-            await self._unless_stopped(self._batched.embed(account, keys, ids, alone=doubted))
+            working = self._batched.embed(account, keys, ids, self._slice(), alone=doubted)
+            try:
+                await self._unless_stopped(working)
+            except Unfinished:
+                raise _SliceOver from None
 
         await self._with_keys(job, work)
 

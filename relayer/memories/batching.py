@@ -10,7 +10,7 @@ Not here: indexing itself (`indexing.py`), the jobs that ask for it (`jobs.py`).
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,23 +54,30 @@ class BatchedIndexer:
         self._waiting: list[_Waiting] = []  # as many as jobs at once, at most
 
     async def embed(
-        self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID], *, alone: bool = False
+        self,
+        account: AccountId,
+        keys: Keys,
+        ids: Sequence[uuid.UUID],
+        go_on: Callable[[], bool] = lambda: True,
+        *,
+        alone: bool = False,
     ) -> None:
         """Bring those of these memories up to date that still live.
 
         Raises:
             NotAllowed: a key is missing.
             Unavailable: the embedder or a store is away.
+            Unfinished: within a long memory, `go_on` says that the slice is over.
         """
         own = _Waiting(account, keys, ids, alone)
         well = await self._answered(own)
         if well is None:
             try:
-                await self._lead(self._board(own))
+                await self._lead(self._board(own), go_on)
             finally:
                 self._give()
         elif not well:
-            await self.embed(account, keys, ids, alone=True)
+            await self.embed(account, keys, ids, go_on, alone=True)
 
     async def _answered(self, own: _Waiting) -> bool | None:
         """The answer; None gives a turn, which must be given back."""
@@ -107,12 +114,12 @@ class BatchedIndexer:
         self._waiting = [one for one in self._waiting if one not in batch]
         return batch
 
-    async def _lead(self, batch: Sequence[_Waiting]) -> None:
+    async def _lead(self, batch: Sequence[_Waiting], go_on: Callable[[], bool]) -> None:
         own, *others = batch
         well = False
         try:
             together = [memory_id for one in batch for memory_id in one.ids]
-            await self._indexer.embed(own.account, own.keys, together)
+            await self._indexer.embed(own.account, own.keys, together, go_on)
             well = True
         except Exception:
             if not others:
@@ -122,4 +129,4 @@ class BatchedIndexer:
                 if not other.answer.done():  # it was stopped
                     other.answer.set_result(well)
         if not well:
-            await self._indexer.embed(own.account, own.keys, own.ids)
+            await self._indexer.embed(own.account, own.keys, own.ids, go_on)

@@ -63,12 +63,19 @@ class Indexer:
         self._partials = Partials()
         self.versions = vector_rows.Versions(INDEX_VERSION, embedder.version if embedder else None)
 
-    async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
+    async def embed(
+        self,
+        account: AccountId,
+        keys: Keys,
+        ids: Sequence[uuid.UUID],
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Bring those of these memories up to date that still live.
 
         Raises:
             NotAllowed: a key is missing.
             Unavailable: the embedder or a store is away.
+            Unfinished: within a long memory, `go_on` says that the slice is over.
         """
         found = await vector_rows.due_of(
             self._database, account=account, memory_ids=ids, versions=self.versions
@@ -76,7 +83,7 @@ class Indexer:
         waiting = sorted(found, key=lambda row: row["size_bytes"])  # none waits for a longer one
         while waiting:
             page = fitting(waiting, PAGE_BYTES)
-            await self._index(account, keys, page)
+            await self._index(account, keys, page, go_on)
             waiting = waiting[len(page) :]
         if not all(has_key(keys, row) for row in found):
             raise NotAllowed("A namespace's key is missing.", code="unlock_required")

@@ -266,12 +266,20 @@ async def test_what_was_edited_between_two_slices_begins_anew(
     assert recorder.given == embedder.split(text)
 
 
+@pytest.mark.parametrize(
+    ("short_bytes", "places"), [(1, "REINDEXED_MAX"), (1 << 30, "EMBEDDED_MAX")]
+)
 async def test_between_two_slices_of_a_long_memory_another_account_has_its_turn(
-    make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+    short_bytes: int,
+    places: str,
+    make_bench: BenchMaker,
+    embedder: Embedder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In the one job of an account that has much waiting, and in a job of its own."""
     monkeypatch.setattr(indexing, "STEP", 3)
-    monkeypatch.setattr(jobs, "REINDEXED_MAX", 1)
-    monkeypatch.setattr(queue, "SHORT_BYTES", 1)  # nothing is a short job
+    monkeypatch.setattr(jobs, places, 1)
+    monkeypatch.setattr(queue, "SHORT_BYTES", short_bytes)
     recorder = Recorder(embedder, held="noise")
     bench = make_bench(embedder=recorder)
     noisy, quiet = await callers(bench, 2)
