@@ -149,13 +149,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Make a key file, in a folder that is there: a mistyped one is told, not made."""
-    if not path.parent.is_dir():
-        raise IdentityError(
-            f"There is no folder {path.parent} for the relayer's key: make it, or name the right"
-            " --key-file."
-        )
     with _told(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create(path, f"{text}\n".encode())
 
 

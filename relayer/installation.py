@@ -257,6 +257,11 @@ async def _identity(settings: Settings, database: Database) -> Identity:
         return load_identity(path)
     if await blobs_on(settings, database).accounts():
         raise _lost(path)
+    if not path.parent.is_dir():  # the data folder is there: it is a mistyped one
+        raise IdentityError(
+            f"There is no folder {path.parent} for the relayer's key: make it, or name the right"
+            " --key-file."
+        )
     return make_identity(path)
 
 

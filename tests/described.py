@@ -32,8 +32,8 @@ class DescribedTransport(httpx.AsyncBaseTransport):
         response = await self._inner.handle_async_request(request)
         described = described_of(self._app)
         is_json = response.headers.get("content-type") == "application/json"
-        if described is not None and is_json:
-            answer = json.loads(await response.aread())
+        if described is not None and is_json and (body := await response.aread()):
+            answer = json.loads(body)
             described.check(request.method, request.url, response.status_code, answer)
         return response
 

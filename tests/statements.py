@@ -74,6 +74,7 @@ OVER_ALL = {
     "accounts._KEY_OWNER",
     "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",
+    "accounts._NEWEST_ACCOUNTS",
     "accounts._NEWEST_RECEIPTS",
     "blobs._NEWEST_WRITTEN",
     "accounts._INSERT_OWNER",

@@ -143,13 +143,13 @@ def test_revoking_ends_what_a_killed_rotation_left(machine):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from memrelay import private
+from memrelay import secure_files
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-private.os.replace = killed
-private.write_private(Path(sys.argv[1]), {"private_key": "SECRET"})
+secure_files.os.replace = killed
+secure_files.write_private(Path(sys.argv[1]), {"private_key": "SECRET"})
 """
 
 

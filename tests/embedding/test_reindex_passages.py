@@ -47,6 +47,8 @@ class TestWords:
             " WHERE m.account_id = namespaces.account_id"
             " AND m.namespace_id = namespaces.namespace_id), 0)"
         )
+        for table in ("memories", "namespaces", "accounts"):  # that release did not count them
+            await bench.sql(f"UPDATE {table} SET index_bytes = 0")
         await assert_holds(bench)
         return before
 

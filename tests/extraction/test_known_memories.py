@@ -100,13 +100,16 @@ async def test_windows_that_overlap_show_what_their_earlier_messages_gave(
     assert [m.text for m in await memories(bench, caller)] == texts
 
 
+SEATS = "The user prefers window seats."
+
+
 async def test_the_same_window_again_stores_nothing_new(bench: Bench, server: OpenAIServer) -> None:
     """The same answer is recognised by what it says, if the model gives it once more."""
     caller = await bench.caller(await bench.account())
-    server.script(*[answer(fact(TEA), fact("The launch is in May."))] * 5)
+    server.script(*[answer(fact(SEATS), fact("The launch is in May."))] * 5)
     for _ in range(5):
         await analyze(bench, caller, TALK)
-    assert [m.text for m in await memories(bench, caller)] == [TEA, "The launch is in May."]
+    assert [m.text for m in await memories(bench, caller)] == [SEATS, "The launch is in May."]
 
 
 async def test_memories_of_another_account_are_never_shown(

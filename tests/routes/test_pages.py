@@ -22,6 +22,7 @@ from relayer.app import build_app
 from relayer.http.reference import anchor, reference
 from relayer.settings import Settings
 from relayer.storage import Storage
+from tests.life import until
 from tests.processes import RunningRelayer, create_account
 from tests.routes_scene import assert_error_shape
 from tests.signing import client_of
@@ -175,8 +176,7 @@ def test_the_first_page_says_how_it_is_and_nothing_of_anybody(relayer: RunningRe
     assert f"memrelay {__version__}" in shown.text
     docs = httpx.get(f"{relayer.url}/docs", headers=BROWSER)
     assert docs.headers["content-length"] == str(len(docs.content))
-    log = relayer.log.read_text()
-    assert '"route":"/docs"' in log.replace(" ", "")
+    until(lambda: '"route":"/docs"' in relayer.log.read_text().replace(" ", ""), "the page's line")
 
 
 async def test_a_relayer_that_takes_no_writes_says_so_and_what_to_type(
