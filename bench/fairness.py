@@ -1,4 +1,4 @@
-"""What an account waits for in the background beside another's fill, and the longest block.
+"""Measure an account's waits in the background beside another's fill, and the longest block.
 
 Not here: requests beside requests (`clients.py`, `neighbours.py`).
 
@@ -78,7 +78,7 @@ class _Quiet:
             await embedded(self.site, account)
             began = time.perf_counter()
             await client.rotate(reseal="all")
-            while (await client.rotation(lend=True)).remaining:  # noqa: ASYNC110
+            while (await client.rotation(lend=True)).remaining:  # noqa: ASYNC110  # no event tells of it
                 await asyncio.sleep(POLL_S)
             return time.perf_counter() - began
 
@@ -141,7 +141,7 @@ def _reported(idle: list[list[float]], beside: list[list[float]]) -> Report:
 async def _begun(site: Site) -> None:
     """Return once a worker has taken what waits."""
     async with asyncio.timeout(BEGUN_S_MAX):
-        while not await _number(site, _IS_BEGUN):  # noqa: ASYNC110
+        while not await _number(site, _IS_BEGUN):  # noqa: ASYNC110  # it is a row in the database
             await asyncio.sleep(POLL_S)
 
 
@@ -180,7 +180,7 @@ def _long_text(site: Site, signer: Presigner) -> bytes:
 
 @contextlib.asynccontextmanager
 async def _watched(relayer: Process) -> AsyncIterator[list[float]]:
-    """What `/health` takes meanwhile, asked again and again by a connection of its own."""
+    """Return the times of `/health` meanwhile, asked again and again by a connection of its own."""
     waits_ms: list[float] = []
     wire = await Wire.open(relayer.url)
 

@@ -110,5 +110,5 @@ class Backlog:
         return bool(alone)
 
     async def _elsewhere(self, account: AccountId) -> Set[uuid.UUID]:
-        """What has a job of its own."""
+        """Return the memories that have a job of their own."""
         return set(await queue.named(self._database, queue.EMBED, account))

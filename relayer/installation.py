@@ -196,7 +196,7 @@ def key_path(settings: Settings) -> Path:
 
 
 def at(settings: Settings) -> str:
-    """What a command is to be typed with, so that it finds the same installation."""
+    """Return the options by which a command finds the same installation."""
     named = {
         "--data-dir": (str(settings.data_dir), str(Settings.data_dir)),
         "--key-file": (settings.key_file, ""),

@@ -117,7 +117,7 @@ def _exit_code(error: Exception) -> int:
 def _arguments(given: Sequence[str], *, is_process: bool) -> Namespace:
     asked = _find_command_word(given)
     if is_process and (asked is None or catalogue.is_command(asked)):
-        from memrelay.process import forbid_core_files  # noqa: PLC0415
+        from memrelay.process import forbid_core_files  # noqa: PLC0415 - not for `--version`
 
         forbid_core_files()  # the environment may hold a key already
     try:

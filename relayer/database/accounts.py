@@ -112,7 +112,7 @@ class Heads:
 
     @property
     def used_bytes(self) -> int:
-        """What counts for the account's quota: sealed bytes, and what they are found by."""
+        """Return the bytes that count for the quota: the sealed ones, and those of their index."""
         return self.storage_bytes + self.index_bytes
 
     def time(self, now: datetime) -> datetime:

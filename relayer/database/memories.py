@@ -248,7 +248,7 @@ class NewMemory:
 
     @property
     def index_bytes(self) -> int:
-        """What is counted for what it is found by, before it has vectors."""
+        """Return the bytes that its index counts, before it has vectors."""
         return index_bytes(len(self.postings))
 
 

@@ -22,6 +22,7 @@ from relayer.errors import Unavailable
 from relayer.memories import indexing, partial
 from relayer.memories.opening import Caller
 from relayer.memories.partial import Unfinished
+from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
 from relayer.outcomes import Outcomes
 from relayer.parking import TAKEN_MAX
@@ -37,6 +38,7 @@ SELECT entrypoint FROM pgqueuer WHERE convert_from(payload, 'UTF8') LIKE $1 ORDE
 ITS_VECTORS = "SELECT count(*) FROM vectors WHERE account_id = $1"
 STILL_BELOW = "SELECT count(*) FROM memories WHERE account_id = $1 AND epoch < 2"
 LONG = "The roof of the barn was mended in spring, as Anna had said. "
+DIFFERENT = "".join(f"In year {n} {LONG}" for n in range(60))  # no two passages are equal
 
 
 class Recorder:
@@ -173,16 +175,21 @@ async def first_slice(bench: Bench, caller: Caller) -> None:
     )
 
 
+async def store_long(bench: Bench, text: str = DIFFERENT) -> tuple[Caller, Stored]:
+    """A long memory of a new account."""
+    [caller] = await callers(bench, 1)
+    [stored] = await bench.remember(caller, text)
+    return caller, stored
+
+
 async def test_a_long_memory_goes_on_where_its_slice_ended(
     make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
-    [caller] = await callers(bench, 1)
-    text = "".join(f"In year {n} {LONG}" for n in range(60))
-    [stored] = await bench.remember(caller, text)
-    passages = embedder.split(text)
+    caller, stored = await store_long(bench)
+    passages = embedder.split(DIFFERENT)
     assert len(passages) > 6
     for number in (3, 6):
         with pytest.raises(Unfinished):
@@ -206,10 +213,8 @@ async def test_a_long_memory_goes_on_where_its_endpoint_failed(
     monkeypatch.setattr(indexing, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
-    [caller] = await callers(bench, 1)
-    text = "".join(f"In year {n} {LONG}" for n in range(60))
-    [stored] = await bench.remember(caller, text)
-    passages = embedder.split(text)
+    caller, stored = await store_long(bench)
+    passages = embedder.split(DIFFERENT)
     recorder.calls_left = 2
     with pytest.raises(Unavailable):
         await bench.embed(caller, [stored])
@@ -255,8 +260,7 @@ async def test_what_was_edited_between_two_slices_begins_anew(
     monkeypatch.setattr(indexing, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
-    [caller] = await callers(bench, 1)
-    [stored] = await bench.remember(caller, LONG * 60)
+    caller, stored = await store_long(bench, LONG * 60)
     with pytest.raises(Unfinished):
         await first_slice(bench, caller)
     recorder.given.clear()
