@@ -54,6 +54,9 @@ def texts(messages, settings=MEMWAL):
         ("Hello <memwal-memories>x and never closed", "Hello"),
         ("<memwal-memories>a<memwal-memories>b</memwal-memories>c</memwal-memories>Hi", "Hi"),
         ("lone </memwal-memories>end", "lone end"),
+        ("&lt;memwal-memories&gt;\n1. x &amp;lt;b&amp;gt;\n&lt;/memwal-memories&gt;Hello", "Hello"),
+        ("&lt;MemWal-Memories count=2&gt;x&lt;/memwal-memories&gt;Hi", "Hi"),
+        ("<memwal-memories>`&lt;memwal-memories&gt;`</memwal-memories>Hi", "Hi"),
     ],
 )
 def test_blocks_of_memories_are_stripped(text, left):

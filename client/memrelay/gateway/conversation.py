@@ -35,10 +35,10 @@ CONVERSATION_BYTES_MAX = 60_000  # the relayer reads 64 KiB; numbers and roles c
 _INDENT = "\N{NO-BREAK SPACE} "
 _FENCES = ("```", "~~~")
 
-_OWN_BLOCK = re.compile(
-    rf"<\s{{0,4}}(?P<end>/?)\s{{0,4}}(?:{MEMWAL_TAG}|{CORE_PLUS_TAG}|{COLD_START_TAG})\b[^<>]*>",
-    re.IGNORECASE,
-)
+_OWN_TAG = rf"\s{{0,4}}(?P<end>/?)\s{{0,4}}(?:{MEMWAL_TAG}|{CORE_PLUS_TAG}|{COLD_START_TAG})\b"
+_OWN_BLOCK = re.compile(rf"<{_OWN_TAG}[^<>]*>", re.IGNORECASE)
+# Some hosts escape what they put into a message, with its tags.
+_ESCAPED_BLOCK = re.compile(rf"&lt;{_OWN_TAG}[^<>&]*&gt;", re.IGNORECASE)
 # Who said something in a group, as the relayer reads it before what they said.
 _NAME: Final = re.compile(r"[^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30})?")
 
@@ -46,9 +46,9 @@ _NAME: Final = re.compile(r"[^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30})?")
 def strip_injected(text: str) -> str:
     """Return a text without the blocks of memories, ours or of the plugins we replace.
 
-    A block that is not closed reaches to the end.
+    A block that is not closed reaches to the end. Escaped tags count in what is left.
     """
-    return without_marked(text, _OWN_BLOCK)
+    return without_marked(without_marked(text, _OWN_BLOCK), _ESCAPED_BLOCK)
 
 
 def clean_query(text: str) -> str:
