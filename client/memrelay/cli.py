@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         as_json = args.json
         _run(args, os.environ if environ is None else environ, is_process=argv is None)
         sys.stdout.flush()
+        if not as_json:
+            _tell_times(args)
     except (MemrelayError, ValueError) as error:
         _tell(error, as_json=as_json)
         return _exit_code(error)
@@ -134,6 +136,13 @@ def _run(args: Namespace, environ: Mapping[str, str], *, is_process: bool) -> No
     if is_process:  # a gateway, for instance
         keep_what_was_loaded()
     args.command(Shell(args, environ))
+
+
+def _tell_times(args: Namespace) -> None:
+    """Tell people how the times were read that are not in RFC 3339: the zone is this machine's."""
+    for name, value in vars(args).items():
+        if (note := getattr(value, "note", None)) is not None:
+            warn(f"--{name.replace('_', '-')} {note}.")
 
 
 def _find_command_word(given: Sequence[str]) -> str | None:

@@ -363,7 +363,6 @@ def test_aliases_of_the_profile_count_in_the_shell(
         (["--namespace", "team", "--namespace", "\u00a0"], EXIT_USAGE),
         (["--min-primary", "2"], EXIT_FAILED),
         (["--text-weight", "2"], EXIT_FAILED),
-        (["--as-of", "2126-01-01T00:00:00Z"], EXIT_FAILED),
     ],
     ids=named,
 )

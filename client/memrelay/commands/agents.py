@@ -16,9 +16,10 @@ from memrelay.agents.access import ROLES, Wish
 from memrelay.agents.provision import Agent, Agents
 from memrelay.answers import rfc3339
 from memrelay.commands.new_keys import hand_over
-from memrelay.commands.parsers import Adder, later
+from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_future
 from memrelay.config import (
     VARIABLES,
     Settings,
@@ -72,7 +73,7 @@ def _add_wish(parser: ArgumentParser) -> None:
     parser.add_argument("--role", choices=ROLES, help="of a new agent: writer")
     parser.add_argument("--shared-role", choices=ROLES, help="in shared namespaces, if another")
     parser.add_argument(
-        "--expires", type=later, metavar="WHEN", help="30m, 12h, 90d, 4w or a time in RFC 3339"
+        "--expires", type=parse_future, metavar="TIME", help='90d, "in 2 weeks", 2026-12-31'
     )
     _add_folder(parser)
 
@@ -152,9 +153,8 @@ def _folder(shell: Shell) -> Path:
 def _wish(shell: Shell) -> Wish:
     args = shell.args
     shared = None if args.shared is None else tuple(args.shared)
-    return Wish(
-        shared=shared, role=args.role, shared_role=args.shared_role, expires_at=args.expires
-    )
+    ends = None if args.expires is None else args.expires.time.replace(microsecond=0)
+    return Wish(shared=shared, role=args.role, shared_role=args.shared_role, expires_at=ends)
 
 
 def _line(agent: Agent) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 from memrelay.commands.entries import one_entry, render_text, when, writer
 from memrelay.commands.memories import storable, tell_redacted
-from memrelay.commands.parsers import Adder, add_page, moment, pair, pairs, whole
+from memrelay.commands.parsers import Adder, add_page, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_future, parse_time
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.models import KINDS
 from memrelay.operations.correcting import CLEARABLE
@@ -38,7 +39,7 @@ def _add_edit(parser: ArgumentParser) -> None:
     parser.add_argument("--tag", action="append", metavar="TAG", help="instead of all; repeatable")
     parser.add_argument("--source")
     parser.add_argument(
-        "--event-time", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+        "--event-time", type=parse_time, metavar="TIME", help='2026-05-04, "3 days ago"'
     )
     parser.add_argument(
         "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="instead of all"
@@ -46,7 +47,7 @@ def _add_edit(parser: ArgumentParser) -> None:
     parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
     parser.add_argument("--confidence", choices=("high", "medium", "low"))
     parser.add_argument(
-        "--expires-at", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+        "--expires-at", type=parse_future, metavar="TIME", help='30d, "tomorrow 9:00"'
     )
     parser.add_argument(
         "--clear", action="append", choices=CLEARABLE, help="have none any more; repeatable"

@@ -10,7 +10,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, timedelta, timezone, tzinfo
 from typing import Any
 
 from memrelay.answers import rfc3339
@@ -22,6 +22,7 @@ from memrelay.commands.parsers import add_wait, parse_nonempty
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_past
 from memrelay.config import expand_home
 from memrelay.errors import (
     ConfigError,
@@ -87,9 +88,9 @@ def add_import(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--since",
-        type=_day,
-        metavar="DAY",
-        help="of conversations, only what was said from then on",
+        type=parse_past,
+        metavar="TIME",
+        help="of conversations, only what was said from then on: 2026-05-04, 30d",
     )
     parser.add_argument(
         "--again", action="store_true", help="analyze conversations that an earlier import brought"
@@ -106,9 +107,8 @@ def add_import(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--utc-offset",
         type=_offset,
-        default=UTC,
         metavar="±HH:MM",
-        help="of days and times that have none (+00:00)",
+        help="of days and times in files that have none (+00:00)",
     )
     add_wait(parser, default_s=600.0, of="all is")
 
@@ -119,13 +119,6 @@ def _offset(text: str) -> tzinfo:
         raise ArgumentTypeError("write an offset like +02:00")
     offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
     return timezone(-offset if match[1] == "-" else offset)
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError("write a day like 2026-05-04") from None
 
 
 def import_files(shell: Shell) -> None:
@@ -161,7 +154,7 @@ def import_files(shell: Shell) -> None:
 
 def _chooses_of_files(args: Namespace) -> bool:
     """Tell whether somebody chose what an archive has no choice of."""
-    read = args.format != "auto" or args.utc_offset != UTC or args.verbose or args.strict
+    read = args.format != "auto" or args.utc_offset is not None or args.verbose or args.strict
     said = args.since is not None or args.again
     return bool(read or said or args.namespace or args.wait is not None)
 
@@ -174,14 +167,14 @@ class _Import:
         self._left_out = left_out
         self._failures: list[dict[str, str]] = []
         args = shell.args
-        since = None if args.since is None else datetime.combine(args.since, time())
+        zone = args.utc_offset or UTC
         self._reading = Reading(
             files,
             self._warn_of_failure,
             format=None if args.format == "auto" else args.format,
-            zone=args.utc_offset,
+            zone=zone,
             strict=args.strict,
-            since=None if since is None else since.replace(tzinfo=args.utc_offset),
+            since=None if args.since is None else args.since.time,
         )
 
     @property

@@ -14,9 +14,10 @@ from typing import Any
 from memrelay.answers import rfc3339
 from memrelay.commands.key_choice import KEY_HELP, YES_HELP, choose_keys
 from memrelay.commands.new_keys import grant_key, new_profile, put_in_place
-from memrelay.commands.parsers import Adder, number, parse_nonempty
+from memrelay.commands.parsers import Adder, number_of, parse_nonempty
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
+from memrelay.commands.times import Moment, parse_future
 from memrelay.config import expand_home
 from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo, NewKey
@@ -41,8 +42,15 @@ def _add_keys_add(parser: ArgumentParser) -> None:
     parser.add_argument("--whole-account", action="store_true", help="every namespace")
     parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
     parser.add_argument("--label", help="a name for the key")
-    parser.add_argument(
-        "--expires-days", type=number(0, 36_500, above=True), metavar="DAYS", help="from now"
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--expires", type=parse_future, metavar="TIME", help='90d, "in 2 weeks", 2026-12-31'
+    )
+    ends.add_argument(
+        "--expires-days",
+        type=number_of(timedelta(days=1), 0, 36_500, above=True),
+        metavar="DAYS",
+        help="from now",
     )
     parser.add_argument(
         "--out", type=parse_nonempty, metavar="PATH", help="write the key's own profile there"
@@ -75,7 +83,7 @@ def keys_add(shell: Shell) -> None:
         "namespaces": names,
         "role": args.role,
         "label": args.label,
-        "expires": timedelta(days=args.expires_days) if args.expires_days else None,
+        "expires": _find_end(args.expires_days, args.expires),
     }
     with shell.client() as client:
         if out is None:
@@ -92,6 +100,12 @@ def keys_add(shell: Shell) -> None:
         place,
     ]
     shell.show(shown, lines)
+
+
+def _find_end(days: float | None, moment: Moment | None) -> datetime | timedelta | None:
+    if days is not None:
+        return timedelta(days=days)
+    return None if moment is None else moment.time
 
 
 def _add_key_in(

@@ -13,9 +13,10 @@ from shutil import get_terminal_size
 
 from memrelay.commands.differences import list_changed_fields, word_diff
 from memrelay.commands.entries import render_text, tell_nothing_found, when, writer
-from memrelay.commands.parsers import Adder, add_page, moment, public_key, span, whole
+from memrelay.commands.parsers import Adder, add_page, public_key, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_bound, parse_span
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
@@ -49,10 +50,10 @@ def add_filters(parser: ArgumentParser) -> None:
     group.add_argument("--source", help="only of this source")
     group.add_argument("--writer", type=public_key, metavar="KEY", help="only by this public key")
     group.add_argument(
-        "--after", type=moment, metavar="TIME", help="at or after; RFC 3339, with an offset"
+        "--after", "--since", type=parse_bound, metavar="TIME", help="at or after: 7d, 2026-05-04"
     )
     group.add_argument(
-        "--before", type=moment, metavar="TIME", help="before; RFC 3339, with an offset"
+        "--before", "--until", type=parse_bound, metavar="TIME", help="before: yesterday, 30d"
     )
     group.add_argument("--state", choices=STATES, help="those in recall unless said (active)")
     group.add_argument("--pinned", action="store_true", default=None, help="only pinned ones")
@@ -87,9 +88,9 @@ def _add_namespaces(parser: ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--ttl",
-        type=span,
+        type=parse_span,
         metavar="SPAN",
-        help="erase its memories so long after they were stored: 12h, 90d, 4w; not pinned ones",
+        help="erase its memories so long after they were stored: 12h, 90d; not pinned ones",
     )
     choice.add_argument(
         "--no-ttl", action="store_true", help="let nothing in it expire, what is there included"

@@ -11,12 +11,12 @@ from memrelay.commands.entries import one_entry
 from memrelay.commands.parsers import (
     Adder,
     add_wait,
-    moment,
     pair,
     pairs,
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_bound, parse_future, parse_time
 from memrelay.errors import ConfigError
 from memrelay.extraction import summary
 from memrelay.importing.drafts import TEXT_BYTES_MAX
@@ -36,13 +36,13 @@ def _add_remember(parser: ArgumentParser) -> None:
     parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
     parser.add_argument("--source")
     parser.add_argument(
-        "--event-time", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+        "--event-time", type=parse_time, metavar="TIME", help='2026-05-04, "3 days ago"'
     )
     parser.add_argument("--metadata", action="append", type=pair, metavar="KEY=VALUE")
     parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
     parser.add_argument("--confidence", choices=("high", "medium", "low"))
     parser.add_argument(
-        "--expires-at", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+        "--expires-at", type=parse_future, metavar="TIME", help='30d, "tomorrow 9:00"'
     )
     parser.add_argument("--idempotency-key", metavar="KEY", help="store once, however often sent")
     add_wait(parser, default_s=60.0, of="it is")
@@ -51,7 +51,10 @@ def _add_remember(parser: ArgumentParser) -> None:
 def _add_analyze(parser: ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="the text (else standard input)")
     parser.add_argument(
-        "--occurred-at", type=moment, metavar="TIME", help="what relative dates count from"
+        "--occurred-at",
+        type=parse_bound,
+        metavar="TIME",
+        help='what relative dates count from: 2026-05-04, "yesterday 9:00"',
     )
     parser.add_argument("--source")
 

@@ -8,22 +8,16 @@ import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from memrelay.commands.times import parse_span
 from memrelay.errors import ConfigError
 
 if TYPE_CHECKING:  # it loads the client, which the help and the version do without
     from memrelay.commands.shell import Shell
 
 Command = Callable[["Shell"], None]
-
-_UNITS = {
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
 
 
 class Parser(ArgumentParser):
@@ -99,43 +93,6 @@ class Adder:
         return self._subparsers if self._asked in (None, name) else _UNASKED
 
 
-def later(text: str) -> datetime:
-    """Return a time to come, in whole seconds: from now (`30m`, `12h`, `90d`, `4w`) or RFC 3339."""
-    now = datetime.now(UTC)
-    span = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
-    try:
-        moment = now + int(span[1]) * _UNITS[span[2]] if span else datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise ArgumentTypeError("write 30m, 12h, 90d, 4w or a time in RFC 3339") from None
-    if moment.utcoffset() is None:
-        raise ArgumentTypeError("a time needs an offset, such as Z or +02:00")
-    if moment <= now:
-        raise ArgumentTypeError("the time is past")
-    return moment.astimezone(UTC).replace(microsecond=0)
-
-
-def moment(text: str) -> str:
-    """Return a time as it was written, if a relayer takes it."""
-    form = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)"
-    try:
-        if re.fullmatch(form, text, re.ASCII) is None:
-            raise ValueError
-        datetime.fromisoformat(text.upper())
-    except ValueError:
-        raise ArgumentTypeError(
-            "an RFC 3339 time with an offset, such as 2026-05-04T09:30:00+02:00"
-        ) from None
-    return text
-
-
-def span(text: str) -> timedelta:
-    """Return a span of time: `30m`, `12h`, `90d`, `4w`."""
-    parts = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
-    if parts is None or not int(parts[1]):
-        raise ArgumentTypeError("write 30m, 12h, 90d or 4w")
-    return int(parts[1]) * _UNITS[parts[2]]
-
-
 def pair(text: str) -> tuple[str, str]:
     """Return the two parts of KEY=VALUE."""
     key, separator, value = text.partition("=")
@@ -192,15 +149,31 @@ def number(low: float, high: float, *, above: bool = False) -> Callable[[str], f
     return read
 
 
+def number_of(
+    unit: timedelta, low: float, high: float, *, above: bool = False
+) -> Callable[[str], float]:
+    """Return what reads a span of time as a number of a unit, of these bounds; or that number."""
+    read_number = number(low, high, above=above)
+
+    def read(text: str) -> float:
+        try:
+            float(text)
+        except ValueError:
+            text = str(parse_span(text) / unit)
+        return read_number(text)
+
+    return read
+
+
 def add_wait(parser: ArgumentParser, *, default_s: float, of: str) -> None:
     """Add the option that waits until what is stored is found by meaning, too."""
     parser.add_argument(
         "--wait",
-        type=number(0, 1_000_000),
+        type=number_of(timedelta(seconds=1), 0, 1_000_000),
         nargs="?",
         const=default_s,
-        metavar="SECONDS",
-        help=f"until {of} found by meaning, too",
+        metavar="SPAN",
+        help=f"until {of} found by meaning, too; seconds, or 2m ({default_s:g}s)",
     )
 
 

@@ -6,12 +6,23 @@ a process for every recall.
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from memrelay.commands.entries import one_entry, render_text, tell_nothing_found
-from memrelay.commands.parsers import Adder, alias, moment, number, pair, pairs, public_key, whole
+from memrelay.commands.parsers import (
+    Adder,
+    alias,
+    number,
+    number_of,
+    pair,
+    pairs,
+    public_key,
+    whole,
+)
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
+from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory
 from memrelay.operations.reading import MIN_RELEVANCE, Reading
@@ -80,13 +91,13 @@ def _add_narrowing(parser: ArgumentParser) -> None:
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these; repeatable")
     parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
     parser.add_argument(
-        "--after", type=moment, metavar="TIME", help="at or after; RFC 3339, with an offset"
+        "--after", "--since", type=parse_bound, metavar="TIME", help="at or after: 7d, 2026-05-04"
     )
     parser.add_argument(
-        "--before", type=moment, metavar="TIME", help="before; RFC 3339, with an offset"
+        "--before", "--until", type=parse_bound, metavar="TIME", help="before: yesterday, 30d"
     )
     parser.add_argument(
-        "--as-of", type=moment, metavar="TIME", help="what was known then; RFC 3339"
+        "--as-of", type=parse_past, metavar="TIME", help='what was known then: "3 days ago"'
     )
 
 
@@ -132,9 +143,9 @@ def _add_order(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--half-life",
-        type=number(0, 36_500, above=True),
-        metavar="DAYS",
-        help="after which age counts half (30 days)",
+        type=number_of(timedelta(days=1), 0, 36_500, above=True),
+        metavar="SPAN",
+        help="after which age counts half: days, or 2w (30d)",
     )
     group.add_argument(
         "--importance", type=number(0, 100), metavar="X", help="weight of importance, 0 to 100 (0)"
