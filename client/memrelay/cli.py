@@ -11,8 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from memrelay import __version__
 from memrelay.commands import catalogue
+from memrelay.commands.exit_codes import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_FOUND,
+    EXIT_OK,
+    EXIT_USAGE,
+    MEANINGS,
+)
 from memrelay.commands.parsers import Adder, Parser
-from memrelay.commands.streams import open_streams, warn
+from memrelay.commands.streams import open_streams, tell_error, warn
 from memrelay.errors import (
     ConfigError,
     Invalid,
@@ -24,7 +32,15 @@ from memrelay.errors import (
     TransportError,
 )
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_NOT_FOUND",
+    "EXIT_OK",
+    "EXIT_USAGE",
+    "build_parser",
+    "main",
+]
 
 _VERSION = f"memrelay {__version__}"
 _EPILOG = """\
@@ -34,11 +50,8 @@ settings:
   --profile, MEMRELAY_PROFILE, else ~/.config/memrelay/profile.json. The environment wins.
 
 exit codes:
-  0  done; a recall that finds nothing is done, too
-  1  the relayer refused, was not reached or is not to be trusted
-  2  wrong arguments or settings
-  3  no such memory, key, webhook or run
 """
+_EPILOG += "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
@@ -77,17 +90,13 @@ def _tell(error: Exception, *, as_json: bool) -> None:
     told = _format_error(error)
     if isinstance(error, TransportError) and not error.sent:
         told = f"{told.removesuffix('.')}; `memrelay doctor` says more."
-    if not as_json:
-        return warn(told)
     code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
-    value = {"error": told, "code": code, "request_id": None}
-    if isinstance(error, ServerError):
-        value |= {"error": error.message, "code": error.code, "request_id": error.request_id}
+    request_id = None
+    if as_json and isinstance(error, ServerError):
+        told, code, request_id = error.message, error.code, error.request_id
     elif isinstance(error, Invalid):
-        value["code"] = error.code
-    import json  # noqa: PLC0415 - only here
-
-    print(json.dumps(value), file=sys.stderr)
+        code = error.code
+    tell_error(told, code=code, request_id=request_id, as_json=as_json)
 
 
 # What is more particular comes first.

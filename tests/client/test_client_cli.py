@@ -12,6 +12,7 @@ import pytest
 
 from memrelay import __version__
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
+from memrelay.commands.exit_codes import MEANINGS
 from memrelay.commands.shell import text_of
 from memrelay.config import read_profile
 from memrelay.errors import ConfigError
@@ -109,7 +110,7 @@ def test_what_is_no_command_is_told_of_all_of_them(asked):
 def test_exit_codes_are_documented():
     shown = build_parser().format_help()
     assert "exit codes" in shown
-    assert all(f"\n  {code}  " in shown for code in range(4))
+    assert all(f"\n  {code:<3}  " in shown for code in MEANINGS)
 
 
 @pytest.mark.parametrize(

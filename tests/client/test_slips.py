@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
+from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, build_parser, main
+from memrelay.commands.suggestions import _COMMANDS, _OPTIONS
 from memrelay.config import read_profile
 from memrelay.secure_files import write_private
 from tests.client.doctor_scene import answering
@@ -75,9 +76,15 @@ class TestArguments:
     ) -> None:
         assert said in refused(capsys, *argv)
 
-    def test_the_usage_of_the_command_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert refused(capsys, "list", "--bogus").startswith("usage: memrelay list ")
-        assert refused(capsys, "keys", "add", "x").startswith("usage: memrelay keys add ")
+    def test_a_refusal_is_one_line_that_names_the_help(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        told = "memrelay: there is no option --bogus (see `memrelay list --help`)\n"
+        assert refused(capsys, "list", "--bogus") == told
+        told = "memrelay: one argument too many: x (see `memrelay keys add --help`)\n"
+        assert refused(capsys, "keys", "add", "x") == told
+        told = json.loads(refused(capsys, "list", "--bogus", "--json"))
+        assert (told["code"], told["request_id"]) == ("arguments", None)
 
     def test_options_go_behind_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         for argv in (["--profile", "x", "list"], ["--profile=x", "list"]):
@@ -97,6 +104,67 @@ class TestArguments:
         assert main(["list"], environ) == EXIT_USAGE
         told = "memrelay: An account id is 0x and 64 lower-case hexadecimal digits.\n"
         assert capsys.readouterr().err == told
+
+
+class TestSuggestions:
+    """What other programs call it, and what was mistyped, lead on."""
+
+    @pytest.mark.parametrize(
+        ("typed", "meant"),
+        [
+            ("recal", "recall"),
+            ("search", "recall"),
+            ("add", "remember"),
+            ("delete", "forget"),
+            ("rm", "forget"),
+            ("ls", "list"),
+            ("cat", "get"),
+            ("update", "edit"),
+            ("login", "init"),
+            ("whoami", "status"),
+            ("backup", "export"),
+            ("RECALL", "recall"),
+            ("webhook", "webhooks"),
+            ("revoke x", "keys revoke"),
+            ("keys rm x", "revoke"),
+            ("keys ls", "list"),
+            ("agents add coder", "provision"),
+            ("agents delete coder", "revoke"),
+            ("webhooks delete x", "remove"),
+            ("consolidate lst", "list"),
+            ("review accept x", "approve"),
+            ("list --lmit 5", "--limit"),
+            ("list --kind prefrence", "preference"),
+            ("recall x --top 5", "--limit"),
+            ("recall x --namespce team", "--namespace"),
+            ("remember x --tags a", "--tag"),
+            ("remember x --ttl 3d", "--expires-at"),
+            ("forget x -y", "--yes"),
+            ("forget --simulate", "--dry-run"),
+            ("recall x --mode=hybird", "hybrid"),
+        ],
+    )
+    def test_what_may_have_been_meant_is_told(
+        self, typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert f"; did you mean {meant}" in refused(capsys, *typed.split())
+
+    @pytest.mark.parametrize("typed", ["xyzzy", "list --xyzzy", "list --kind xyzzy", "q" * 100_000])
+    def test_what_is_like_nothing_is_told_no_guess(
+        self, typed: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "did you mean" not in refused(capsys, *typed.split())
+
+    def test_every_suggestion_is_there(self) -> None:
+        parser = build_parser()
+        [commands] = (action for action in parser._actions if action.dest == "==SUPPRESS==")
+        groups = [commands, *(a for p in commands.choices.values() for a in p._actions)]
+        there = {str(name) for action in groups for name in action.choices or ()}
+        there |= {option for p in commands.choices.values() for option in p._option_string_actions}
+        subparsers = [p for a in groups if a.dest == "==SUPPRESS==" for p in a.choices.values()]
+        there |= {option for p in subparsers for option in p._option_string_actions}
+        named = {part for name in (*_COMMANDS, *_OPTIONS) for part in name.split()}
+        assert named - there == set()
 
 
 class TestTexts:

@@ -6,11 +6,13 @@ It does not own any command.
 import math
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from memrelay.commands.exit_codes import EXIT_USAGE
+from memrelay.commands.streams import tell_error
 from memrelay.commands.times import parse_span
 from memrelay.errors import ConfigError
 
@@ -21,21 +23,54 @@ Command = Callable[["Shell"], None]
 
 
 class Parser(ArgumentParser):
-    """A parser that refuses by itself what it does not know: argparse leaves that to the first."""
+    """A parser that refuses by itself what it does not know: argparse leaves that to the first.
+
+    A refusal is one line, or with `--json` one value, and says what may have been meant.
+    """
+
+    _is_json = False
 
     def parse_known_args(  # type: ignore[override]  # narrower: of typeshed's overloads, one
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """Return what was given; nothing is left over."""
         given = sys.argv[1:] if args is None else list(args)
+        self._is_json = "--json" in given
         option = given[0].partition("=")[0] if given and self._subparsers is not None else ""
         if option.startswith("--") and option not in self._option_string_actions:
             # Its value would be taken for the command.
             self.error(f"{option} goes behind the command")
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self._refuse_unknown(unknown)
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Tell what is wrong with the arguments, and end the process with the code for that."""
+        text = " ".join(f"{message.rstrip('.')} (see `{self.prog} --help`)".split())
+        tell_error(text, code="arguments", as_json=self._is_json)
+        sys.exit(EXIT_USAGE)
+
+    def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+        if option is None:
+            self.error(f"one argument too many: {' '.join(unknown)}")
+        meant = _suggest(option, [name for name in self._option_string_actions if name != "-h"])
+        self.error(f"there is no option {option}{meant}")
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        meant = _suggest(str(value), names)
+        if action is self._subparsers_action():
+            kind = str(action.metavar).lower()
+            raise ArgumentError(None, f"there is no {kind} {value}{meant}")
+        raise ArgumentError(action, f"{value} is none of {', '.join(names)}{meant}")
+
+    def _subparsers_action(self) -> Action | None:
+        groups = self._subparsers
+        return groups._group_actions[0] if groups is not None else None
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # argparse passes over it when help or the version cannot be written.
@@ -43,6 +78,13 @@ class Parser(ArgumentParser):
             file.write(message)
         else:
             super()._print_message(message, file)
+
+
+def _suggest(given: str, names: Sequence[str]) -> str:
+    from memrelay.commands.suggestions import suggest  # noqa: PLC0415 - for a refusal only
+
+    meant = suggest(given, names)
+    return f"; {meant}" if meant else ""
 
 
 class _Unasked:

@@ -38,6 +38,21 @@ def warn(text: str) -> None:
     print(f"memrelay: {printable(text)}", file=sys.stderr)
 
 
+def tell_error(
+    text: str, *, code: str, request_id: str | None = None, as_json: bool = False
+) -> None:
+    """Print why a command failed: one line, or one JSON value in a line.
+
+    `code` is the relayer's, or a fixed word for what failed here.
+    """
+    if not as_json:
+        return warn(text)
+    import json  # noqa: PLC0415 - only here
+
+    value = {"error": text, "code": code, "request_id": request_id}
+    print(json.dumps(value), file=sys.stderr)
+
+
 def ascii_only() -> bool:
     """Return whether JSON on standard output is to have nothing but ASCII.
 
