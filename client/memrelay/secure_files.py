@@ -68,14 +68,29 @@ def write_private_text(path: Path, text: str) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
+    replace_file(path, text.encode())
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600, is_private: bool = True) -> None:
+    """Replace a file at once, in a folder that is made if missing, for this user alone.
+
+    A folder that is not `is_private` is made as any other.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
     try:
-        make_private_folder(path.parent)
+        if is_private:
+            make_private_folder(path.parent)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
         # mkstemp makes the file with mode 0600.
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
                 file.flush()
+                os.chmod(name, mode)
                 os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:
