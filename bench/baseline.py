@@ -5,9 +5,9 @@
 Not here: the requests (`presigned.py`), the comparison (`signing.py`, `remember.py`).
 
 - `bare` has two Litestar handlers and nothing else: one answers at once, one reads a recall's body
-  first and answers at its length. `insert` has the relayer's own checks and
-  surroundings in front of a handler that inserts one row and commits. `embeddings` runs the
-  relayer's model behind the route of OpenAI's API, for those that cannot run it by themselves.
+  first and answers at its length. `insert` has the relayer's own checks and middleware in front of
+  a handler that inserts one row and commits. `embeddings` runs the relayer's
+  model behind the route of OpenAI's API, for those that cannot run it by themselves.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bench.running import settings_in
 from relayer.clock import utc_now
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
-from relayer.http import surroundings
+from relayer.http import middleware
 from relayer.http.checks import Guard
 from relayer.installation import opened
 from relayer.logs import configure
@@ -62,7 +62,7 @@ def bare_app() -> Litestar:
     return Litestar([bare, manual], openapi_config=None, logging_config=None)
 
 
-def insert_app(storage: Storage, settings: Settings) -> surroundings.Surroundings:
+def insert_app(storage: Storage, settings: Settings) -> middleware.RequestMiddleware:
     """The relayer's checks, then one INSERT, which commits by itself."""
 
     @post(INSERT, status_code=202)
@@ -77,12 +77,12 @@ def insert_app(storage: Storage, settings: Settings) -> surroundings.Surrounding
     app = Litestar(
         [insert],
         guards=[guard],
-        request_class=surroundings.JsonRequest,
-        exception_handlers={RelayerError: surroundings.relayer_error},
+        request_class=middleware.JsonRequest,
+        exception_handlers={RelayerError: middleware.relayer_error},
         openapi_config=None,
         logging_config=None,
     )
-    return surroundings.Surroundings(
+    return middleware.RequestMiddleware(
         app, timeout_s=settings.request_timeout_s, stopping=asyncio.Event()
     )
 

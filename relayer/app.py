@@ -20,9 +20,9 @@ from relayer.embedding.embedders import close_all
 from relayer.embedding.models import Embedders
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
-from relayer.http import surroundings
-from relayer.http.calling import Made, call_plainly, spare_work
+from relayer.http import middleware
 from relayer.http.checks import ACCESS, Guard
+from relayer.http.dispatch import Made, call_plainly, spare_work
 from relayer.http.headers import header
 from relayer.http.openapi import Document
 from relayer.http.pages import Pages
@@ -159,12 +159,12 @@ def build_app(
             **{name: _provide(part) for name, part in parts.items()},
         },
         exception_handlers={
-            RelayerError: surroundings.relayer_error,
-            HTTPException: surroundings.http_error,
-            Exception: surroundings.unexpected_error,
+            RelayerError: middleware.relayer_error,
+            HTTPException: middleware.http_error,
+            Exception: middleware.unexpected_error,
         },
-        request_class=surroundings.JsonRequest,
-        response_class=surroundings.JsonResponse,
+        request_class=middleware.JsonRequest,
+        response_class=middleware.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=None,  # it is a route of ours
         lifespan=[_lifespan(storage, services, readiness, exposition, models)],
@@ -180,10 +180,10 @@ def build_app(
         is_well=readiness.write_ready,
         public_url=public_url,
     )
-    surrounded = surroundings.Surroundings(
+    wrapped = middleware.RequestMiddleware(
         pages, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
     )
-    return StripPrefix(surrounded, prefix=public_url.prefix) if public_url.prefix else surrounded
+    return StripPrefix(wrapped, prefix=public_url.prefix) if public_url.prefix else wrapped
 
 
 def _provide(part: Any) -> Provide:

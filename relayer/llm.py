@@ -25,9 +25,9 @@ import msgspec
 from relayer.answers.completion import Completion, Fault, read
 from relayer.answers.decoding import Fit, find_last
 from relayer.answers.reasoning import strip_reasoning
+from relayer.concurrency import pause_slot
 from relayer.errors import Overtaxed, TooSlow, Unavailable
 from relayer.parameters import Named, Parameters
-from relayer.shares import outside
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
 
@@ -179,7 +179,7 @@ class LanguageModel:
     async def _completion(self, question: _Question, until: float) -> Completion | _Failure:
         """Return what the endpoint answers before `until`, on the event loop's clock."""
         try:
-            async with outside(), asyncio.timeout_at(until):
+            async with pause_slot(), asyncio.timeout_at(until):
                 with Timed(LLM_SECONDS, "llm"):
                     return await self._negotiated(question, until)
         except TimeoutError:

@@ -22,7 +22,7 @@ import uvicorn
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.errors import Unavailable
-from relayer.http.accepting import Door
+from relayer.http.acceptor import Acceptor
 from relayer.http.connections import Bounds, bounded
 from relayer.installation import make_folder, opened
 from relayer.process import collect_rarely, forbid_core_files, loading, lock_memory
@@ -67,14 +67,14 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, shared: bool) -> None:
         super().__init__(config)
         self._shared = shared
-        self._doors: list[Door] = []
+        self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin, and let connections in."""
         await super().startup([] if self._shared else sockets)
         if self._shared:
-            self._doors = [
-                Door(one, protocol=self._connection, inside=lambda: len(self._connections))
+            self._acceptors = [
+                Acceptor(one, protocol=self._connection, inside=lambda: len(self._connections))
                 for one in sockets or []
             ]
 
@@ -101,8 +101,8 @@ class _Server(uvicorn.Server):
         """
         for server in self.servers:
             server.close()
-        for door in self._doors:
-            await door.close()
+        for acceptor in self._acceptors:
+            await acceptor.close()
         await self._emptied(now, within_s=LEAVE_S)
         for connection in list(self._connections):
             connection.shutdown()  # at once, or behind the answer

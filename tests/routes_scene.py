@@ -115,7 +115,7 @@ def named(storage: Storage) -> Answer:
 
 
 def framework(app: ASGIApp) -> Litestar:
-    """The application inside its surroundings."""
+    """The application inside its middleware."""
     while not isinstance(app, Litestar):
         app = app._app  # type: ignore[union-attr]
     return app

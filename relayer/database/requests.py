@@ -1,7 +1,7 @@
 """Statements on requests: the nonces that they bring, and how many there were in a window.
 
 Not here: what they are checked for (`relayer.http.checks`), how many there may be
-(`relayer.http.windows`).
+(`relayer.http.rate_limits`).
 """
 
 import asyncio

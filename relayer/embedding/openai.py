@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from relayer.concurrency import pause_slot
 from relayer.embedding import knowing
 from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors, close_all
 from relayer.embedding.endpoints import (
@@ -30,7 +31,6 @@ from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.embedding.remote import RemoteModel
 from relayer.errors import Unavailable
-from relayer.shares import outside
 from relayer.telemetry.instruments import embedding_failed
 from relayer.telemetry.stages import embedding
 
@@ -129,7 +129,7 @@ class OpenAIEmbedder:
         raise error
 
     async def _asked(self, texts: list[str], wait_s_max: float) -> Vectors | Failure:
-        async with outside():
+        async with pause_slot():
             began = time.monotonic()
             with embedding(len(texts)):
                 outcome = await self._fallback.ask(

@@ -35,8 +35,9 @@ from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Scope
 
-from relayer import shares
+from relayer import concurrency
 from relayer.clock import Clock, to_ms
+from relayer.concurrency import ConcurrencyLimit
 from relayer.database import requests as statements
 from relayer.database.batches import Batches
 from relayer.database.pool import Database
@@ -50,7 +51,7 @@ from relayer.errors import (
 )
 from relayer.http import sui
 from relayer.http.headers import header
-from relayer.http.windows import (
+from relayer.http.rate_limits import (
     OF_KEY,
     STATE,
     FullKeys,
@@ -62,7 +63,6 @@ from relayer.http.windows import (
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
-from relayer.shares import Shares
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, LookUp
@@ -237,10 +237,10 @@ class Guard:
         self._nonces = Batches.of(database, statements.record_nonces)
         self._counts = Batches.of(database, statements.count_requests)
         self._full = FullKeys()
-        self._shares = Shares(
+        self._concurrency = ConcurrencyLimit(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
-        self._owners = Shares(at_once=1, waiting_max=Limits.revoking_waiting_max)
+        self._owners = ConcurrencyLimit(at_once=1, waiting_max=Limits.revoking_waiting_max)
 
     async def __call__(
         self,
@@ -298,12 +298,12 @@ class Guard:
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         if handler.opt.get(REVOKING) and access.is_owner:
             check_room([room for room in found if room.name == OF_KEY])
-            place = await self._owners.enter(access.account + access.key)
+            slot = await self._owners.acquire(access.account + access.key)
         else:
             check_room(found)
-            place = await self._shares.enter(access.account)
-        scope["state"][shares.STATE] = place
-        if place.waited:  # as long as a request may take: the key may have lost its grants since
+            slot = await self._concurrency.acquire(access.account)
+        scope["state"][concurrency.STATE] = slot
+        if slot.has_waited:  # as long as a request may take: the key may have lost its grants since
             scope["state"][ACCESS] = await self._access(request, access.account, None)
 
     async def _check_founding(self, weight: int, now: datetime) -> None:
@@ -383,7 +383,7 @@ class Guard:
         counted = windows(self._settings, key, now)
         used = self._full.of(account, key, now)
         if used is None:
-            places = tuple(window.place for window in counted)
+            places = tuple(window.id for window in counted)
             used = await self._counts.ask(statements.Counted(account, places, weight))
         found = rooms(counted, used, now)
         if any(room.name == OF_KEY and room.left < 0 for room in found):

@@ -1,6 +1,6 @@
 """Connections of the serving process: how long each part may take, how large a head is, how many.
 
-Not here: what a request may hold and how long it is worked on (`surroundings.py`, `checks.py`).
+Not here: what a request may hold and how long it is worked on (`middleware.py`, `checks.py`).
 
 - A request's head, the rest of a body behind an early answer, the taking of an answer and the time
   between two requests all have an end, so that a client that is slow on purpose holds a connection

@@ -21,9 +21,9 @@ from markupsafe import Markup
 
 from relayer import __version__
 from relayer.http.headers import header
+from relayer.http.middleware import POLICY
 from relayer.http.public_url import PublicUrl
 from relayer.http.reference import reference
-from relayer.http.surroundings import POLICY
 
 STYLE: Final = Markup("""
 :root{color-scheme:light dark;--back:#fff;--text:#1b1f24;--faint:#59636e;--line:#d5dbe1;

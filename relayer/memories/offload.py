@@ -1,7 +1,7 @@
 """Computing in a thread, where so much of it would keep the event loop from other requests.
 
-Not here: waiting for others (`shares.py`). It helps where the work is of many short steps: a thread
-that is inside one call of Python's own keeps the interpreter for itself.
+Not here: waiting for others (`concurrency.py`). It helps where the work is of many short steps: a
+thread that is inside one call of Python's own keeps the interpreter for itself.
 """
 
 import asyncio

@@ -19,8 +19,8 @@ from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
 from relayer.http.checks import FOUNDER, FOUNDING, WEIGHT
+from relayer.http.rate_limits import STATE
 from relayer.http.registration import Registration
-from relayer.http.windows import STATE
 from relayer.memories.analysis import Analysis
 from relayer.memories.turns import Turns
 from relayer.preferences import AccountSettings, Hours

@@ -24,7 +24,7 @@ from relayer.events.streams import Streams
 from relayer.events.webhooks import Wanted, Webhook, Webhooks
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
-from relayer.http.surroundings import DEADLINE
+from relayer.http.middleware import DEADLINE
 from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer
 from relayer.sealed.keys import Identity

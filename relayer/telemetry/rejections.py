@@ -1,6 +1,6 @@
 """What an error says about a refused request, for the operator alone, as one of a few fixed words.
 
-Not here: what the client is told (`http/surroundings.py`): that never depends on this.
+Not here: what the client is told (`http/middleware.py`): that never depends on this.
 """
 
 from typing import Final, cast, get_args

@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage
 from relayer.app import build_app
 from relayer.errors import BadRequest, Unavailable
 from relayer.http import bodies
-from relayer.http.surroundings import Bodies, Surroundings
+from relayer.http.middleware import Bodies, RequestMiddleware
 from relayer.routes.memories import RememberBody
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
@@ -108,10 +108,10 @@ def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
     app: ASGIApp = build_app(storage, replace(settings, embedder="none"))
     while not isinstance(app, Litestar):
         app = vars(app)["_app"]
-    surrounded = Surroundings(
+    wrapped = RequestMiddleware(
         app, timeout_s=60, stopping=asyncio.Event(), bodies=Bodies(ROOM, free=0)
     )
-    transport = httpx.ASGITransport(app=surrounded)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app=wrapped)  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://relayer")
 
 

@@ -14,6 +14,7 @@ from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from relayer.clock import to_ms
+from relayer.concurrency import ConcurrencyLimit, pause_slot
 from relayer.database import queue
 from relayer.embedding.building import for_storing
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
@@ -22,7 +23,6 @@ from relayer.errors import RateLimited, Unavailable
 from relayer.events.streams import Streams
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
-from relayer.shares import Shares, outside
 from relayer.tenants import accounts, custody, namespaces, ring
 from relayer.tenants import opened as headers
 from tests.services import Bench
@@ -32,14 +32,14 @@ ONE, OTHER = b"one account", b"another one"
 COLLECTIONS = {"dict", "OrderedDict", "deque", "set", "list", "Counter", "defaultdict", "Queue"}
 
 
-# Places of one account
+# Slots of one account
 
 
 class Desk:
-    """Requests that begin when they have a place and end when they are told to."""
+    """Requests that begin when they have a slot and end when they are told to."""
 
     def __init__(self, at_once: int = 2, waiting_max: int = 4) -> None:
-        self.shares = Shares(at_once=at_once, waiting_max=waiting_max)
+        self.limit = ConcurrencyLimit(at_once=at_once, waiting_max=waiting_max)
         self.begun: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
@@ -51,18 +51,18 @@ class Desk:
         await settled()
 
     async def _work(self, name: str, account: bytes, *, abroad: bool) -> None:
-        place = await self.shares.enter(account)
+        slot = await self.limit.acquire(account)
         try:
             self.begun.append(name)
             if abroad:
-                async with outside():
+                async with pause_slot():
                     await self._ends[name].wait()
                 self.begun.append(f"{name} again")
             else:
                 await self._ends[name].wait()
         finally:
-            place.leave()
-            place.leave()
+            slot.release()
+            slot.release()
 
     async def end(self, name: str) -> None:
         """It is done."""
@@ -86,7 +86,7 @@ async def test_one_account_waits_for_itself_only() -> None:
     for name in ("a", "c", "d", "quiet"):
         await desk.end(name)
     assert desk.begun == ["a", "b", "quiet", "c", "d"]
-    assert vars(desk.shares)["_lines"] == {}, "nothing is kept of accounts without requests"
+    assert vars(desk.limit)["_queues"] == {}, "nothing is kept of accounts without requests"
 
 
 async def test_a_line_has_an_end() -> None:
@@ -94,7 +94,7 @@ async def test_a_line_has_an_end() -> None:
     for number in range(2 + 4):
         await desk.ask(str(number))
     with pytest.raises(RateLimited) as refused:
-        await desk.shares.enter(ONE)
+        await desk.limit.acquire(ONE)
     assert (refused.value.code, refused.value.headers) == ("rate.at_once", {"retry-after": "1"})
     await desk.ask("quiet", OTHER)
     assert desk.begun[-1] == "quiet"
@@ -112,20 +112,20 @@ async def test_who_gives_up_waiting_takes_nobodys_place() -> None:
     await desk.end("a")
     assert desk.begun == ["a", "c"]
     await desk.end("c")
-    assert vars(desk.shares)["_lines"] == {}
+    assert vars(desk.limit)["_queues"] == {}
 
 
 async def test_who_gives_up_at_its_turn_passes_it_on() -> None:
     desk = Desk(at_once=1)
-    first = await desk.shares.enter(ONE)
+    first = await desk.limit.acquire(ONE)
     for name in ("b", "c"):
         await desk.ask(name)
-    first.leave()
-    desk.tasks["b"].cancel()  # the place is its own by now, and it has not noticed
+    first.release()
+    desk.tasks["b"].cancel()  # the slot is its own by now, and it has not noticed
     await settled()
     assert desk.begun == ["c"]
     await desk.end("c")
-    assert vars(desk.shares)["_lines"] == {}
+    assert vars(desk.limit)["_queues"] == {}
 
 
 async def test_who_waits_for_a_model_holds_no_place() -> None:
@@ -134,10 +134,10 @@ async def test_who_waits_for_a_model_holds_no_place() -> None:
     await desk.ask("b")
     assert desk.begun == ["asks a model", "b"]
     await desk.end("asks a model")
-    assert desk.begun == ["asks a model", "b"], "it waits for its place"
+    assert desk.begun == ["asks a model", "b"], "it waits for its slot"
     await desk.end("b")
     assert desk.begun[2:] == ["asks a model again"]
-    assert vars(desk.shares)["_lines"] == {}
+    assert vars(desk.limit)["_queues"] == {}
 
 
 async def test_one_that_is_stopped_outside_gives_nothing_twice() -> None:
@@ -147,10 +147,10 @@ async def test_one_that_is_stopped_outside_gives_nothing_twice() -> None:
     desk.tasks["asks a model"].cancel()
     await settled()
     await desk.ask("c")
-    assert desk.begun == ["asks a model", "b"], "b alone has the place"
+    assert desk.begun == ["asks a model", "b"], "b alone has the slot"
     for name in ("b", "c"):
         await desk.end(name)
-    assert vars(desk.shares)["_lines"] == {}
+    assert vars(desk.limit)["_queues"] == {}
 
 
 async def test_one_that_is_stopped_outside_waits_no_more() -> None:
@@ -161,21 +161,21 @@ async def test_one_that_is_stopped_outside_waits_no_more() -> None:
     await settled()
     assert desk.tasks["asks a model"].cancelled()
     await desk.end("b")
-    assert vars(desk.shares)["_lines"] == {}
+    assert vars(desk.limit)["_queues"] == {}
 
 
-async def test_a_failure_outside_comes_back_to_its_place() -> None:
-    shares = Shares(at_once=1, waiting_max=1)
-    place = await shares.enter(ONE)
+async def test_a_failure_outside_comes_back_to_its_slot() -> None:
+    limit = ConcurrencyLimit(at_once=1, waiting_max=1)
+    slot = await limit.acquire(ONE)
     with pytest.raises(ValueError, match="away"):
-        async with outside():
+        async with pause_slot():
             raise ValueError("away")
-    waiting = asyncio.create_task(shares.enter(ONE))
+    waiting = asyncio.create_task(limit.acquire(ONE))
     await settled()
-    assert not waiting.done(), "the first has its place again"
-    place.leave()
-    (await waiting).leave()
-    assert vars(shares)["_lines"] == {}
+    assert not waiting.done(), "the first has its slot again"
+    slot.release()
+    (await waiting).release()
+    assert vars(limit)["_queues"] == {}
 
 
 # Runs of the model
@@ -400,8 +400,8 @@ async def test_chains_that_are_kept_have_so_many_bytes(
 GROWS = {
     "relayer/journal/outbox.py Outbox._unmarked": "accounts written to while the store is away",
     "relayer/recovery/restore.py Restore._resting": "accounts that were rebuilt or set back",
-    "relayer/http/windows.py FullKeys._used": "keys whose windows are filled in one minute",
-    "relayer/http/accepting.py Door._entering": "connections that were accepted a moment ago",
+    "relayer/http/rate_limits.py FullKeys._used": "keys whose windows are filled in one minute",
+    "relayer/http/acceptor.py Acceptor._entering": "connections that were accepted a moment ago",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
     "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
@@ -439,9 +439,9 @@ GROWS = {
     "relayer/resident/rows.py RecentRows._rows": "_bytes_max",
     "relayer/resident/index.py ResidentIndex._reading": "READING_MAX",
     "relayer/tenants/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
-    "relayer/serve.py _Server._doors": "addresses of the host",
-    "relayer/shares.py Shares._lines": "accounts with requests under way",
-    "relayer/shares.py _Line.waiting": "_waiting_max",
+    "relayer/serve.py _Server._acceptors": "addresses of the host",
+    "relayer/concurrency.py ConcurrencyLimit._queues": "accounts with requests under way",
+    "relayer/concurrency.py _Queue.waiting": "_waiting_max",
     "relayer/telemetry/requests.py RequestCounts._series": "SERIES_MAX",
     "relayer/telemetry/requests.py RequestCounts._under_way": "methods and routes",
     "relayer/tenants/unlocking.py MadeKeys._keys": "forgotten after their life of a day",

@@ -16,9 +16,9 @@ import httpx
 import pytest
 import uvicorn
 
+from relayer.concurrency import STATE, ConcurrencyLimit
 from relayer.http.connections import Bounds, _Joining, bounded
-from relayer.http.surroundings import Surroundings
-from relayer.shares import STATE, Shares
+from relayer.http.middleware import RequestMiddleware
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
 from tests.signing import well_formed
@@ -167,20 +167,20 @@ async def test_an_answer_that_is_taken_is_whole() -> None:
 @pytest.mark.parametrize("taken", [True, False], ids=["taken late", "never"])
 async def test_a_long_answer_keeps_its_place_until_it_is_taken(taken: bool) -> None:
     """Else an account could have any number of them in memory, by asking and reading nothing."""
-    shares = Shares(at_once=1, waiting_max=4)
+    limit = ConcurrencyLimit(at_once=1, waiting_max=4)
 
     async def placed(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"][STATE] = await shares.enter(b"an account")
+        scope["state"][STATE] = await limit.acquire(b"an account")
         await answer(scope, receive, send)
 
     app: Any = placed
-    surrounded = Surroundings(app, timeout_s=60, stopping=asyncio.Event())
-    async with serving(PATIENT, surrounded) as line:
+    wrapped = RequestMiddleware(app, timeout_s=60, stopping=asyncio.Event())
+    async with serving(PATIENT, wrapped) as line:
         big = HEAD.replace(b"/ ", b"/big ") + b"connection: close\r\n\r\n"
         reader, writer = await line.opened(big)
         begun = await reader.read(100)
         second = asyncio.create_task(status_of((await line.opened(HEAD + b"\r\n"))[0]))
-        account = vars(shares)["_lines"][b"an account"]
+        account = vars(limit)["_queues"][b"an account"]
         while not (second.done() or account.waiting):
             await asyncio.sleep(0.01)
         assert not second.done()

@@ -1,6 +1,6 @@
 """What follows the answers: no account's fill keeps another's from its turn.
 
-Not here: requests (`test_bounds.py`, `test_windows.py`).
+Not here: requests (`test_bounds.py`, `test_rate_limits.py`).
 """
 
 import asyncio

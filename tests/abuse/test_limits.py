@@ -159,7 +159,7 @@ ELSEWHERE = {
     "body_bytes_free": "abuse/test_bodies.py"
     "::test_short_bodies_find_room_beside_long_ones_that_do_not_end",
     "requests_at_once_max": "abuse/test_bounds.py::test_one_account_waits_for_itself_only",
-    "revoking_waiting_max": "abuse/test_windows.py"
+    "revoking_waiting_max": "abuse/test_rate_limits.py"
     "::test_what_rights_are_taken_away_by_has_a_short_line_of_each_key",
     "requests_waiting_max": "abuse/test_bounds.py::test_a_line_has_an_end",
     "blobs_bytes_max": "journal/test_proof.py::test_an_answer_has_as_many_blobs_as_fit",

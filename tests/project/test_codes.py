@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from relayer import errors
-from relayer.http import connections, surroundings
+from relayer.http import connections, middleware
 
 RELAYER = Path(errors.__file__).parent
 SPEC = RELAYER.parent / "SPEC.md"
@@ -29,7 +29,7 @@ def given_by_name() -> Iterator[str]:
 def test_every_code_is_told_and_no_other() -> None:
     classes = [c for c in vars(errors).values() if isinstance(c, type)]
     answered = {c.code for c in classes if issubclass(c, errors.RelayerError)}
-    answered |= {*given_by_name(), *surroundings._CODES.values(), "request.refused"}
+    answered |= {*given_by_name(), *middleware._CODES.values(), "request.refused"}
     answered |= {connections._TOO_LARGE[2], connections._FULL[2]}
     table = SPEC.read_text().partition("\n## 20. ")[2]
     rows = [row.split("|")[2] for row in table.splitlines() if row.startswith("| ")]

@@ -1,6 +1,6 @@
 """Where we reach inside a library: what has to be there, in which modules, and up to which release.
 
-Not here: that what is built on it works (`routes/test_calling.py`, `telemetry/`, `client/` …).
+Not here: that what is built on it works (`routes/test_dispatch.py`, `telemetry/`, `client/` …).
 
 - A name below is no public interface, or is one that we subclass and rely on being called.
 - A library that is reached into has an upper bound; who raises it runs this first.
@@ -127,7 +127,7 @@ def _of_httpx() -> dict[str, tuple[object, str]]:
 INSIDES = {
     "litestar": Inside(
         "pyproject.toml",
-        frozenset(["relayer/http/calling.py"]),
+        frozenset(["relayer/http/dispatch.py"]),
         r"asgi_router|route_map_node|dependency_batches|authorize_connection",
         _of_litestar,
     ),

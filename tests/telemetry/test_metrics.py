@@ -21,7 +21,7 @@ from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database import queue
 from relayer.errors import NotAuthenticated, NotFound, RelayerError, Unavailable
-from relayer.http.surroundings import Surroundings
+from relayer.http.middleware import RequestMiddleware
 from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.keys import Identity, account_text
 from relayer.settings import Settings
@@ -201,7 +201,7 @@ async def test_a_request_that_is_cut_off_is_no_success() -> None:
         return {"path": "/of-a-test", "status_code": of}
 
     before = counted()
-    around: Any = Surroundings(cut_off, timeout_s=60, stopping=asyncio.Event(), counts=counts)
+    around: Any = RequestMiddleware(cut_off, timeout_s=60, stopping=asyncio.Event(), counts=counts)
     scope = {"type": "http", "method": "GET", "headers": []}
     with pytest.raises(asyncio.CancelledError):
         await around(scope, cut_off, cut_off)

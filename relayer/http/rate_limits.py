@@ -19,7 +19,7 @@ STATE: Final = "room"  # in a request's state: the room that it found
 OF_KEY: Final = "key_minute"  # the window of a key's own
 # Of text that is indexed, in units of a short recall: its words, its vectors, what holds both.
 PER_KIB: Final = 4
-Place = tuple[bytes, datetime]  # subject and start: what names a window of an account
+WindowId = tuple[bytes, datetime]  # subject and start: what names a window of an account
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Window:
     """A window of an account, `name` as `/v1/usage` has it."""
 
     name: str
-    place: Place
+    id: WindowId
     length: timedelta
     limit: int
 
     def room(self, used: int, now: datetime) -> Room:
         """What is left of it, and after how many seconds the next one opens."""
-        ends = self.place[1] + self.length
+        ends = self.id[1] + self.length
         reset_s = math.ceil((ends - now).total_seconds())
         return Room(self.name, self.limit, self.limit - used, max(1, reset_s))
 
@@ -74,9 +74,9 @@ def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
     ]
 
 
-def rooms(counted: list[Window], used: Mapping[Place, int], now: datetime) -> tuple[Room, ...]:
+def rooms(counted: list[Window], used: Mapping[WindowId, int], now: datetime) -> tuple[Room, ...]:
     """What each window has left, the one that is nearest to its end first."""
-    found = [window.room(used[window.place], now) for window in counted]
+    found = [window.room(used[window.id], now) for window in counted]
     return tuple(sorted(found, key=lambda room: (room.left, -room.reset_s)))
 
 
@@ -88,9 +88,11 @@ class FullKeys:
 
     def __init__(self) -> None:
         self._minute = datetime.min
-        self._used: dict[tuple[AccountId, PublicKey], Mapping[Place, int]] = {}
+        self._used: dict[tuple[AccountId, PublicKey], Mapping[WindowId, int]] = {}
 
-    def of(self, account: AccountId, key: PublicKey, now: datetime) -> Mapping[Place, int] | None:
+    def of(
+        self, account: AccountId, key: PublicKey, now: datetime
+    ) -> Mapping[WindowId, int] | None:
         """What was used, or None where the key's window has room."""
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
@@ -98,7 +100,7 @@ class FullKeys:
         return self._used.get((account, key))
 
     def note(
-        self, account: AccountId, key: PublicKey, now: datetime, used: Mapping[Place, int]
+        self, account: AccountId, key: PublicKey, now: datetime, used: Mapping[WindowId, int]
     ) -> None:
         """A request of now has found the key's window full."""
         if now.replace(second=0, microsecond=0) == self._minute:

@@ -1,4 +1,4 @@
-"""What surrounds every route: ids, deadlines, room for bodies, the access log, errors as JSON.
+"""ASGI middleware around every route: ids, deadlines, room for bodies, access log, errors as JSON.
 
 Not here: routes, and the checks before them.
 
@@ -6,7 +6,7 @@ Not here: routes, and the checks before them.
   outside library said, no stack, whatever went wrong.
 - A body is read whole before its signature says anything, so all of them share one bound.
 - A long answer takes memory until its client has taken it, and so long it keeps its account's
-  place: who reads nothing soon gets nothing more.
+  slot: who reads nothing soon gets nothing more.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from litestar.exceptions import HTTPException
 from litestar.serialization import encode_json
 from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Scope, Send
 
-from relayer import logs, shares
+from relayer import concurrency, logs
 from relayer.errors import BadRequest, RelayerError, Unavailable
-from relayer.http import bodies, windows
+from relayer.http import bodies, rate_limits
 from relayer.http.headers import header
 from relayer.settings import Limits
 from relayer.telemetry import context, tracing
@@ -192,7 +192,7 @@ class Bodies:
             self._bytes -= counted
 
 
-class Surroundings:
+class RequestMiddleware:
     """ASGI middleware: a request id, security headers, one log line and a deadline per request.
 
     Every answer of a process that is `stopping` closes its connection. Requests that `counts` saw
@@ -232,13 +232,13 @@ class Surroundings:
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started, took_s = time.monotonic(), 0.0
-        status, place = 0, None
+        status, slot = 0, None
 
         async def watched(message: Message) -> None:
-            nonlocal status, place, took_s
+            nonlocal status, slot, took_s
             if message["type"] == "http.response.body":
                 took_s = time.monotonic() - started
-                if place and _is_long(message):
+                if slot and _is_long(message):
                     message = await self._sent_alone(scope, message, send)
             elif message["type"] == "http.response.start":
                 status = message["status"]
@@ -248,10 +248,10 @@ class Surroundings:
                     (b"content-security-policy", policy),
                     (b"x-request-id", request_id.encode()),
                 ]
-                place = scope["state"].get(shares.STATE)
-                if place and not _is_long(message):
-                    place.leave()
-                extra += windows.headers(scope["state"].get(windows.STATE, ()))
+                slot = scope["state"].get(concurrency.STATE)
+                if slot and not _is_long(message):
+                    slot.release()
+                extra += rate_limits.headers(scope["state"].get(rate_limits.STATE, ()))
                 if self._stopping.is_set():
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]
@@ -267,7 +267,7 @@ class Surroundings:
                 scope["state"][REFUSAL] = {"code": "request.deadline"}
                 await _send_overdue(watched, request_id)
         finally:
-            _leave(scope)
+            _release_slot(scope)
             whole_s = time.monotonic() - started
             self._counts.ended(scope, status, took_s or whole_s)
             _tell(scope, status, whole_s, request_id)
@@ -302,10 +302,10 @@ def _is_long(message: Any) -> bool:
     return not message.get("more_body") and len(message.get("body", b"")) > TAKEN_BYTES
 
 
-def _leave(scope: Scope) -> None:
+def _release_slot(scope: Scope) -> None:
     """Let the account's next request begin: the work on this one is done."""
-    if place := scope["state"].get(shares.STATE):
-        place.leave()
+    if slot := scope["state"].get(concurrency.STATE):
+        slot.release()
 
 
 async def _send_overdue(send: Send, request_id: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from relayer.http.accepting import Door
+from relayer.http.acceptor import Acceptor
 from tests.processes import lasting_port
 
 GREETING = b"come in"
@@ -51,9 +51,9 @@ class Host(asyncio.Protocol):
         self._guests.append(transport)
 
 
-def door(shared: Shared, guests: Guests, *, waits: bool = False) -> Door:
+def acceptor(shared: Shared, guests: Guests, *, waits: bool = False) -> Acceptor:
     """One as another process would have it, by a descriptor of its own."""
-    return Door(shared.dup(), protocol=lambda: Host(guests), inside=lambda: 1000 * waits)
+    return Acceptor(shared.dup(), protocol=lambda: Host(guests), inside=lambda: 1000 * waits)
 
 
 async def visit(shared: Shared) -> bytes:
@@ -72,17 +72,17 @@ async def visits(shared: Shared, times: int) -> None:
 async def test_each_enters_once(shared: Shared) -> None:
     one: Guests = []
     other: Guests = []
-    doors = [door(shared, one), door(shared, other, waits=True)]
+    acceptors = [acceptor(shared, one), acceptor(shared, other, waits=True)]
     await visits(shared, 30)
     assert len(one) + len(other) == 30
-    for each in doors:
+    for each in acceptors:
         await each.close()
 
 
 async def test_a_closed_door_leaves_them_to_the_other(shared: Shared) -> None:
     one: Guests = []
     other: Guests = []
-    closed, opened = door(shared, one), door(shared, other, waits=True)
+    closed, opened = acceptor(shared, one), acceptor(shared, other, waits=True)
     await closed.close()
     await visits(shared, 10)
     assert (len(one), len(other)) == (0, 10)
@@ -93,10 +93,10 @@ async def test_a_port_is_free_once_the_last_door_is_closed() -> None:
     """However long those inside stay: whoever begins anew finds it so."""
     with socket.create_server(("127.0.0.1", lasting_port())) as one:
         shared = Shared(one, ExitStack())
-        doors = [door(shared, []), door(shared, [])]
+        acceptors = [acceptor(shared, []), acceptor(shared, [])]
         host, port = shared.getsockname()
     with socket.create_connection((host, port)):
-        for each in doors:
+        for each in acceptors:
             await each.close()
         with socket.create_server((host, port)):
             pass
@@ -105,18 +105,18 @@ async def test_a_port_is_free_once_the_last_door_is_closed() -> None:
 async def test_they_wait_while_nobody_is_there(shared: Shared) -> None:
     first: Guests = []
     successor: Guests = []
-    before = door(shared, first)
+    before = acceptor(shared, first)
     await visits(shared, 1)
     await before.close()
     early = asyncio.create_task(visits(shared, 5))
     await asyncio.sleep(0)
-    after = door(shared, successor)
+    after = acceptor(shared, successor)
     await early
     assert (len(first), len(successor)) == (1, 5)
     await after.close()
 
 
-class Counted(Door):
+class Counted(Acceptor):
     """One that notes how many it lets in each time."""
 
     taken: tuple[int, ...] = ()
@@ -150,6 +150,6 @@ async def test_whoever_went_away_at_the_door_is_no_harm(shared: Shared) -> None:
         gone = socket.create_connection(shared.getsockname())
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         gone.close()  # with a reset
-    opened = door(shared, guests)
+    opened = acceptor(shared, guests)
     await visits(shared, 2)
     await opened.close()

@@ -17,9 +17,9 @@ from litestar.response import Stream
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from relayer.errors import NotFound, RelayerError
-from relayer.http import surroundings
+from relayer.http import middleware
 from relayer.http.bodies import Strict
-from relayer.http.calling import call_plainly
+from relayer.http.dispatch import call_plainly
 from tests.signing import client_of
 
 JSON = {"content-type": "application/json"}
@@ -30,7 +30,7 @@ class Form(Strict):
     a: int
 
 
-class OtherRequest(surroundings.JsonRequest):
+class OtherRequest(middleware.JsonRequest):
     """What a route may have for itself."""
 
 
@@ -188,12 +188,12 @@ def application(*, plainly: bool) -> Litestar:
             "part": Provide(lambda: parts["part"], sync_to_thread=False),
         },
         exception_handlers={
-            RelayerError: surroundings.relayer_error,
-            HTTPException: surroundings.http_error,
-            Exception: surroundings.unexpected_error,
+            RelayerError: middleware.relayer_error,
+            HTTPException: middleware.http_error,
+            Exception: middleware.unexpected_error,
         },
-        request_class=surroundings.JsonRequest,
-        response_class=surroundings.JsonResponse,
+        request_class=middleware.JsonRequest,
+        response_class=middleware.JsonResponse,
         request_max_body_size=64,
         openapi_config=None,
         logging_config=None,

@@ -1,6 +1,6 @@
 """How a handler is called that takes a body and parts of the application, and no other parameters.
 
-Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`surroundings.py`).
+Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`middleware.py`).
 
 - The framework looks each part up, checks it against its annotation and keeps room for cleaning up
   after it, for every request anew. Ours are there from the beginning, but for who asks; a body has
@@ -22,7 +22,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import Receive, Scope, Send
 
-from relayer.http.surroundings import JsonRequest, JsonResponse, json_answer
+from relayer.http.middleware import JsonRequest, JsonResponse, json_answer
 
 Made = Callable[[Request[Any, Any, Any]], Awaitable[Any]]
 _GIVEN: Final = frozenset({"request", "data"})

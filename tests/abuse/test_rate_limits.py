@@ -19,7 +19,7 @@ from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database import requests as statements
 from relayer.database.pool import Database
-from relayer.http import windows
+from relayer.http import rate_limits
 from relayer.http.checks import PUBLIC, TEXT, WEIGHT
 from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity, PublicKey
@@ -98,7 +98,7 @@ def test_text_that_is_indexed_counts_by_its_length() -> None:
     """What a MiB of it takes, three thousand short requests take as well."""
     settings = Settings()
     weights = [
-        windows.weight_with_text(settings, 5, n) for n in (1_023, 1_024, Limits.text_bytes_max)
+        rate_limits.weight_with_text(settings, 5, n) for n in (1_023, 1_024, Limits.text_bytes_max)
     ]
     assert weights == [5, 9, 5 + 4 * 1_024]
 
@@ -107,8 +107,8 @@ def test_text_that_is_indexed_counts_by_its_length() -> None:
 def test_no_request_counts_more_than_an_empty_window_has(name: str) -> None:
     """It would be refused for ever."""
     settings = dataclasses.replace(Settings(), **{name: 100})
-    assert windows.weight_with_text(settings, 5, Limits.text_bytes_max) == 100
-    assert windows.weight_with_text(dataclasses.replace(settings, **{name: 3}), 5, 9_999) == 5
+    assert rate_limits.weight_with_text(settings, 5, Limits.text_bytes_max) == 100
+    assert rate_limits.weight_with_text(dataclasses.replace(settings, **{name: 3}), 5, 9_999) == 5
 
 
 async def test_a_long_text_uses_up_its_accounts_window(
@@ -250,8 +250,8 @@ async def test_strangers_learn_nothing_of_a_window(
 def test_a_window_opens_again_no_earlier_than_told() -> None:
     """Rounded up: whoever waits so long finds room."""
     now = datetime.fromisoformat("2026-05-04T09:59:58.400Z")
-    counted = windows.windows(Settings(), PublicKey(bytes(32)), now)
-    found = windows.rooms(counted, dict.fromkeys((w.place for w in counted), 12_001), now)
+    counted = rate_limits.windows(Settings(), PublicKey(bytes(32)), now)
+    found = rate_limits.rooms(counted, dict.fromkeys((w.id for w in counted), 12_001), now)
     assert {room.name: (room.left, room.reset_s) for room in found} == {
         "minute": (-1, 2),
         "key_minute": (-1, 2),
@@ -348,7 +348,7 @@ async def test_relayers_that_count_the_same_do_not_wait_for_each_other(
     asked = [
         statements.Counted(
             managed.account,
-            tuple(window.place for window in windows.windows(settings, key, now)),
+            tuple(window.id for window in rate_limits.windows(settings, key, now)),
             1,
         )
         for key in keys

@@ -22,7 +22,7 @@ AT_ONCE_MAX: Final = 64
 FULL_S: Final = 0.5  # until files may be had again
 
 
-class Door:
+class Acceptor:
     """Lets connections in by one shared socket, until it is closed."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Door:
         self._watch()
 
     async def close(self) -> None:
-        """Let nobody in any more; return when those at the door are inside.
+        """Let nobody in any more; return when those that are accepted are inside.
 
         The descriptor goes at once: the last one of a socket keeps its port taken.
         """
@@ -56,9 +56,9 @@ class Door:
             await asyncio.wait(self._entering)
 
     def _watch(self) -> None:
-        self._loop.add_reader(self._shared.fileno(), self._knocked)
+        self._loop.add_reader(self._shared.fileno(), self._on_readable)
 
-    def _knocked(self) -> None:
+    def _on_readable(self) -> None:
         self._loop.remove_reader(self._shared.fileno())
         wait_s = min(self._inside() * STEP_S, WAIT_S_MAX)
         if wait_s < WAIT_S_MAX:
