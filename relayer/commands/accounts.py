@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 
 from relayer.clock import rfc3339, utc_now
+from relayer.commands.failures import Exit
 from relayer.commands.options import (
-    Exit,
     account_of,
     account_option,
     json_option,
@@ -24,6 +24,7 @@ from relayer.commands.options import (
     storage_options,
     table,
 )
+from relayer.commands.parsers import Group
 from relayer.installation import as_found, opened
 from relayer.running import running_url
 from relayer.sealed.grants import Role
@@ -43,9 +44,9 @@ _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
 _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 
 
-@click.group()
+@click.group(cls=Group)
 def account() -> None:
-    """Accounts on this relayer."""
+    """Make, list and erase accounts."""
 
 
 @account.command("create")
@@ -60,7 +61,7 @@ def account() -> None:
 )
 @json_option
 def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> None:
-    """Create an account; prints its founder key once."""
+    """Create an account, and print its founder key, once."""
     settings = settings_of(values)
 
     async def work() -> dict[str, Any]:
@@ -78,7 +79,7 @@ def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> No
 @storage_options
 @json_option
 def account_list(as_json: bool, **values: Any) -> None:
-    """List accounts."""
+    """List the accounts of this relayer."""
 
     async def work() -> list[dict[str, Any]]:
         async with as_found(settings_of(values)) as storage:
@@ -94,11 +95,11 @@ def account_list(as_json: bool, **values: Any) -> None:
 @click.option("--yes", is_flag=True, help="Do it; without this nothing is erased.")
 @json_option
 def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -> None:
-    """Erase an account with everything in it, for good; no key of it is needed.
+    """Erase an account with everything in it, for good.
 
-    Its keys are unknown at once, on every running relayer. What it stored goes now, unless it is
-    too much: then the rest goes in the background of a running relayer. Its id is never founded
-    again. Backups of the database and of the blobs are not touched.
+    No key of it is needed. Its keys are unknown at once, on every running relayer. What it stored
+    goes now, unless it is too much: then the rest goes in the background of a running relayer. Its
+    id is never founded again. Backups of the database and of the blobs are not touched.
     """
     if not yes:
         raise Exit(2, "This cannot be undone. Say --yes to erase the account.")
@@ -116,9 +117,9 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
     show(data, as_json, lambda: done)
 
 
-@click.group()
+@click.group(cls=Group)
 def key() -> None:
-    """Keys of an account."""
+    """Make, list and revoke the keys of an account."""
 
 
 owner_option = click.option(
@@ -152,7 +153,7 @@ def key_add(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Make a key and grant it something; prints it once."""
+    """Make a key with a grant, and print it, once."""
     settings, named = settings_of(values), _namespaces(namespaces)
     expires_at = parse_expiry(expires, utc_now())
     granted = {
@@ -206,7 +207,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
 def key_revoke(
     account_text_: str, key_text: str, owner_key_file: Path | None, as_json: bool, **values: Any
 ) -> None:
-    """Withdraw everything a key was given, from the next request on."""
+    """Revoke all that a key was granted, from its next request on."""
 
     async def work() -> None:
         async with opened(settings_of(values), new=False) as storage:

@@ -9,16 +9,18 @@ from typing import Any
 import click
 
 from relayer.clock import utc_now
-from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
+from relayer.commands.failures import Exit
+from relayer.commands.options import json_option, run, settings_of, show, storage_options
+from relayer.commands.parsers import Group
 from relayer.installation import at, key_path
 from relayer.upkeep import backup
 
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 
 
-@click.group("backup")
+@click.group("backup", cls=Group)
 def backup_group() -> None:
-    """The database as a folder of files, sealed as it is."""
+    """Back the database up into a folder, and restore it from one."""
 
 
 @backup_group.command("create")
@@ -48,7 +50,7 @@ def backup_create(folder: Path, as_json: bool, **values: Any) -> None:
 @storage_options
 @json_option
 def backup_restore(folder: Path, other_key: bool, as_json: bool, **values: Any) -> None:
-    """Make a relayer of a backup, on an empty database and beside the relayer's key.
+    """Restore a backup into an empty database.
 
     Put the key file and the copy of the blobs in their places first, and name these as for `relayer
     serve`. Then `relayer check` says whether everything is there.

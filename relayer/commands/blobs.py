@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from relayer.clock import utc_now
-from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
+from relayer.commands.failures import Exit
+from relayer.commands.options import json_option, run, settings_of, show, storage_options
+from relayer.commands.parsers import Group
 from relayer.commands.upkeep import Progress
 from relayer.installation import opened
 from relayer.settings import SettingsError, variable
@@ -22,9 +24,9 @@ _to_option = click.option(
 )
 
 
-@click.group("blobs")
+@click.group("blobs", cls=Group)
 def blobs_group() -> None:
-    """Where the sealed bytes live."""
+    """Copy or move the sealed bytes to another store."""
 
 
 @blobs_group.command("copy")
@@ -32,7 +34,7 @@ def blobs_group() -> None:
 @storage_options
 @json_option
 def blobs_copy(to: str, as_json: bool, **values: Any) -> None:
-    """Copy every blob into another store, beside a running relayer too.
+    """Copy every blob to another store; a relayer may be running.
 
     Each is read back and compared with its name. A second call brings what has come since, so that
     the relayer has to be stopped for the last of it only. Exit code 1: something could not be
@@ -46,7 +48,7 @@ def blobs_copy(to: str, as_json: bool, **values: Any) -> None:
 @storage_options
 @json_option
 def blobs_move(to: str, as_json: bool, **values: Any) -> None:
-    """Move every blob into another store; stop every relayer on this database first.
+    """Move every blob to another store; stop all relayers of this database first.
 
     Nothing is removed before everything is there and was read back. Interrupted, run it again.
     Afterwards, start the relayer with RELAYER_BLOB_STORE set to the new store. Exit code 1:
@@ -59,7 +61,7 @@ def blobs_move(to: str, as_json: bool, **values: Any) -> None:
 @storage_options
 @json_option
 def blobs_accept(as_json: bool, **values: Any) -> None:
-    """Go on with a blob store that has lost everything, for good.
+    """Accept a blob store that has lost everything, for good.
 
     A relayer does not start on a store that has nothing of any account: it may be a folder whose
     disk is not mounted. This lets it start on one that is empty and stays so. What was there does

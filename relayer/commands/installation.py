@@ -13,8 +13,8 @@ import click
 
 from relayer import health
 from relayer.clock import utc_now
+from relayer.commands.failures import Exit
 from relayer.commands.options import (
-    Exit,
     json_option,
     run,
     settings_of,
@@ -22,6 +22,7 @@ from relayer.commands.options import (
     show,
     storage_options,
 )
+from relayer.commands.parsers import Command, Group
 from relayer.embedding import model
 from relayer.embedding.published import named
 from relayer.identity import IdentityError, load_identity, load_succession
@@ -35,9 +36,9 @@ LEFT: Final = (
 )
 
 
-@click.group("identity")
+@click.group("identity", cls=Group)
 def identity_group() -> None:
-    """The relayer's own key."""
+    """Show or replace the relayer's own key."""
 
 
 @identity_group.command("show")
@@ -64,10 +65,11 @@ def identity_show(as_json: bool, **values: Any) -> None:
 @storage_options
 @json_option
 def identity_rotate(as_json: bool, **values: Any) -> None:
-    """Replace the relayer's key by a new one that the old one names; stop the relayer first.
+    """Replace the relayer's key by a new one; stop the relayer first.
 
-    Clients that trust the old key follow by themselves. Interrupted, run it again. Exit code 1: no
-    key was replaced, or one was and an account that is named could not be handed over.
+    The old key signs the new one, so clients that trust it follow by themselves. Interrupted, run
+    it again. Exit code 1: no key was replaced, or one was and an account that is named could not be
+    handed over.
     """
     from relayer.upkeep import succession  # noqa: PLC0415  # other commands need no HTTP
 
@@ -94,9 +96,9 @@ def identity_rotate(as_json: bool, **values: Any) -> None:
     sys.exit(1 if rotated.left else 0)
 
 
-@click.group("model")
+@click.group("model", cls=Group)
 def model_group() -> None:
-    """The embedding models that run in the relayer itself."""
+    """Download the built-in embedding models."""
 
 
 @model_group.command("fetch")
@@ -108,7 +110,7 @@ def model_group() -> None:
 )
 @json_option
 def model_fetch(embedder: str, model_dir: str, source: Path | None, as_json: bool) -> None:
-    """Get a model's weights, check their digests, build its graph.
+    """Download a built-in embedding model, and check its digests.
 
     It is the English one (all-MiniLM-L6-v2), or with `--embedder multilingual` the one of 16
     languages (universal-sentence-encoder-multilingual-3).
@@ -130,11 +132,11 @@ def model_fetch(embedder: str, model_dir: str, source: Path | None, as_json: boo
     show(shown, as_json, lambda: f"model ready in {folder}")
 
 
-@click.command("health")
+@click.command("health", cls=Command)
 @settings_options("data_dir")
 @json_option
 def health_command(data_dir: Path, as_json: bool) -> None:
-    """Say whether the relayer that serves this data folder answers; exit code 1: it does not.
+    """Tell whether the relayer of this data folder answers; exit code 1 if not.
 
     One that takes no writes at present answers all the same: a restart makes no room on a disk.
     """
@@ -150,7 +152,7 @@ def health_command(data_dir: Path, as_json: bool) -> None:
     show(told, as_json, lambda: f"relayer {told['version']} answers{waits}")
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @settings_options()
 @click.option(
     "--key", default="", metavar="HEX", help="How this public key, or one so begun, stands."

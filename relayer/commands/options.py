@@ -1,6 +1,6 @@
-"""What the commands share: options for settings, answers for people and scripts, exit codes.
+"""What the commands share: options for settings, answers for people and scripts.
 
-Not here: the commands.
+Not here: the commands, how a failure is printed (`failures.py`).
 """
 
 import json
@@ -15,7 +15,9 @@ import click
 import uvloop
 from click.core import ParameterSource
 
-from relayer.errors import NotAllowed, RelayerError
+from relayer.commands.failures import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, Exit
+from relayer.commands.parsers import Setting
+from relayer.errors import NotAllowed, NotFound, RelayerError
 from relayer.identity import IdentityError
 from relayer.installation import NotInstalled
 from relayer.postgres.embedded import PostgresError
@@ -52,6 +54,7 @@ def settings_options(*names: str) -> Callable[[Any], Any]:
             command = click.option(
                 "--" + item.name.replace("_", "-"),
                 item.name,
+                cls=Setting,
                 type=_click_type(item.type),
                 default=item.default,
                 envvar=variable(item.name),
@@ -71,17 +74,19 @@ def _given_or_in_file(context: click.Context, option: click.Parameter, value: st
     if not path:
         return value
     if context.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT:
-        raise Exit(2, f"{name} is set, and so is what it would give: leave one of them out.")
+        given = f"{name} is set, and so is what it would give: leave one of them out."
+        raise Exit(EXIT_USAGE, given)
     try:
         with open(path, "rb") as file:
             found = file.read(SECRET_BYTES_MAX + 1)
         text = found.decode().strip()
     except OSError as error:
-        raise Exit(2, f"{name} names a file that cannot be read: {error.strerror}.") from None
+        failed = f"{name} names a file that cannot be read: {error.strerror}."
+        raise Exit(EXIT_USAGE, failed) from None
     except UnicodeDecodeError:
-        raise Exit(2, f"{name} names a file that is not text.") from None
+        raise Exit(EXIT_USAGE, f"{name} names a file that is not text.") from None
     if not text or len(found) > SECRET_BYTES_MAX:
-        raise Exit(2, f"{name} names a file that is {'too long' if text else 'empty'}.")
+        raise Exit(EXIT_USAGE, f"{name} names a file that is {'too long' if text else 'empty'}.")
     return text
 
 
@@ -118,7 +123,7 @@ def settings_of(values: dict[str, Any]) -> Settings:
     try:
         return Settings(**values)
     except SettingsError as error:
-        raise Exit(2, str(error), "settings") from None
+        raise Exit(EXIT_USAGE, str(error), "settings") from None
 
 
 def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
@@ -133,7 +138,7 @@ def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
         raise  # who reads it has had enough; click ends quietly
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries once more
-        raise Exit(1, f"cannot print: {error.strerror}") from None
+        raise Exit(EXIT_FAILED, f"cannot print: {error.strerror}") from None
 
 
 def run(work: "Coroutine[Any, Any, T]") -> T:
@@ -141,47 +146,23 @@ def run(work: "Coroutine[Any, Any, T]") -> T:
     try:
         return uvloop.run(work)
     except NotAllowed as error:
-        raise Exit(2, f"{error.message}{_way_out(error)}", error.code) from None
+        raise Exit(EXIT_USAGE, f"{error.message}{_way_out(error)}", error.code) from None
+    except NotFound as error:
+        raise Exit(EXIT_NOT_FOUND, error.message, error.code) from None
     except RelayerError as error:
-        raise Exit(1, error.message, error.code) from None
+        raise Exit(EXIT_FAILED, error.message, error.code) from None
     except NotInstalled as error:
-        raise Exit(1, f"{error}: {error.do}", "not_installed") from None
+        raise Exit(EXIT_FAILED, f"{error}: {error.do}", "not_installed") from None
     except SettingsError as error:
-        raise Exit(1, str(error), "settings") from None
+        raise Exit(EXIT_FAILED, str(error), "settings") from None
     except (IdentityError, PostgresError, CryptoError) as error:
-        raise Exit(1, str(error)) from None
+        raise Exit(EXIT_FAILED, str(error)) from None
 
 
 def _way_out(error: NotAllowed) -> str:
     if error.code != "owner_key_required":
         return ""
     return " Give it with --owner-key-file FILE or in RELAYER_OWNER_KEY; it is used in memory only."
-
-
-class Exit(click.ClickException):
-    """A failure with its exit code, and the code that scripts know it by."""
-
-    def __init__(self, exit_code: int, message: str, code: str = "failed") -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class and reads it so
-        self.code = code
-
-
-class JsonFailure(click.ClickException):
-    """A failure of a command that was to print JSON: one object, as `memrelay` prints it."""
-
-    def __init__(self, failure: click.ClickException) -> None:
-        super().__init__(failure.format_message())
-        self.exit_code = failure.exit_code  # type: ignore[misc]  # as above
-        usage = isinstance(failure, click.UsageError)
-        self._code = (
-            failure.code if isinstance(failure, Exit) else "arguments" if usage else "failed"
-        )
-
-    def show(self, file: Any = None) -> None:
-        """Print it where errors go."""
-        told = {"error": self.message, "code": self._code, "request_id": None}
-        click.echo(json.dumps(told), file=file, err=True)
 
 
 def account_of(text: str) -> AccountId:

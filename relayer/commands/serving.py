@@ -16,6 +16,7 @@ import click
 
 from relayer import __version__
 from relayer.commands.options import run, settings_of, settings_options
+from relayer.commands.parsers import Command
 from relayer.installation import at, is_made_by_serving
 from relayer.logs import configure
 from relayer.process import loading
@@ -45,10 +46,10 @@ LACKS_TLS: Final = (
 )
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @settings_options()
 def serve_command(**values: Any) -> None:
-    """Serve in the foreground until Ctrl-C.
+    """Run the relayer until Ctrl-C.
 
     A first start makes the database and the relayer's key in the data folder. A new release brings
     the database up to date. One line says when requests are answered, and where.

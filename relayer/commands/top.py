@@ -17,7 +17,9 @@ from typing import Final
 
 import click
 
-from relayer.commands.options import Exit, json_option, settings_options
+from relayer.commands.failures import Exit
+from relayer.commands.options import json_option, settings_options
+from relayer.commands.parsers import Command
 from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
 from relayer.running import running_url
 
@@ -36,13 +38,16 @@ class _Away(Exception):
     """The relayer did not answer; the message says how."""
 
 
-@click.command("top")
+@click.command("top", cls=Command)
 @settings_options("data_dir", "metrics_token")
 @click.option("--url", default="", help="Relayer to ask; default: the one of this data folder.")
 @click.option("--once", is_flag=True, help="Print once, without a screen; as if into a pipe.")
 @json_option
 def top_command(data_dir: Path, metrics_token: str, url: str, once: bool, as_json: bool) -> None:
-    """Show what a running relayer does: requests, stages, models, jobs, connections, caches."""
+    """Show what a running relayer does, every two seconds.
+
+    That is requests, their stages, models, jobs, connections and caches.
+    """
     url = (url or running_url(data_dir) or _DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise Exit(2, "--url begins with http:// or https://")

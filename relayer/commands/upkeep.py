@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from relayer.clock import utc_now
+from relayer.commands.failures import Exit
 from relayer.commands.options import (
-    Exit,
     account_of,
     json_option,
     run,
@@ -21,12 +21,13 @@ from relayer.commands.options import (
     storage_options,
     table,
 )
+from relayer.commands.parsers import Command
 from relayer.database.migrate import head
 from relayer.installation import as_found, migrated, opened
 from relayer.upkeep import check
 
 
-@click.command("migrate")
+@click.command("migrate", cls=Command)
 @settings_options("data_dir", "database_url", "database_direct_url")
 @click.option(
     "--distributed",
@@ -36,9 +37,10 @@ from relayer.upkeep import check
 )
 @json_option
 def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
-    """Bring the database to this release's schema; `relayer serve` does the same as it starts.
+    """Update the database to the schema of this release.
 
-    Makes none itself: an embedded one is made by `relayer serve`.
+    `relayer serve` does the same as it starts. It makes the embedded database, too, which this
+    command does not.
     """
     settings = settings_of(values)
     if distributed and not settings.database_url:
@@ -54,11 +56,15 @@ def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
     show({"schema": head(), "distributed": tables}, as_json, lambda: done)
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @storage_options
 @json_option
 def check_command(as_json: bool, **values: Any) -> None:
-    """Verify every blob against its name, every row against its blob, every chain."""
+    """Verify all that is stored: blobs, rows and receipts.
+
+    Each blob must match its name, each row its blob, and each account's receipts one another. Exit
+    code 1: something does not.
+    """
 
     async def work() -> check.Report:
         async with as_found(settings_of(values)) as storage:
@@ -69,15 +75,15 @@ def check_command(as_json: bool, **values: Any) -> None:
     sys.exit(0 if report.ok else 1)
 
 
-@click.command("rebuild")
+@click.command("rebuild", cls=Command)
 @storage_options
 @json_option
 def rebuild_command(as_json: bool, **values: Any) -> None:
-    """Found accounts again that the blob store knows and the database does not.
+    """Restore accounts that the database lost from the blob store.
 
-    A relayer that starts on an empty database does it by itself. Memories of managed accounts come
-    back in the background of a running relayer, those of sealed ones as their keys are used. Exit
-    code 1: an account could not be rebuilt.
+    A relayer that starts on an empty database does this by itself. Memories of managed accounts
+    come back in the background of a running relayer. Those of sealed accounts come back when their
+    keys are used. Exit code 1: an account could not be restored.
     """
     from relayer.upkeep import rebuild  # noqa: PLC0415  # as above
 
@@ -90,7 +96,7 @@ def rebuild_command(as_json: bool, **values: Any) -> None:
     sys.exit(0 if all(one["ok"] for one in done) else 1)
 
 
-@click.command("reindex")
+@click.command("reindex", cls=Command)
 @settings_options()
 @click.option("--account", "account_text_", default=None, metavar="ID", help="This account only.")
 @click.option("--status", "status_only", is_flag=True, help="Only say how far everything is.")
@@ -104,11 +110,11 @@ def rebuild_command(as_json: bool, **values: Any) -> None:
 def reindex_command(
     account_text_: str | None, status_only: bool, force: bool, as_json: bool, **values: Any
 ) -> None:
-    """Bring all memories up to today's embedding model and words, and say how far they are.
+    """Renew vectors and words of memories for another model or release.
 
-    A running relayer does this by itself; here its progress is followed. Without one it is done
-    here, with the embedder that these settings name. Exit code 1: something is left, and the last
-    line says why.
+    A running relayer does this by itself, and this command shows its progress. Without one, this
+    command does it, with the embedder that these settings name. Exit code 1: something is left, and
+    the last line says why.
     """
     from relayer.upkeep import reindex  # noqa: PLC0415  # as above
 

@@ -102,7 +102,7 @@ def test_a_command_loads_nothing_of_what_serves() -> None:
 
 
 def test_the_version_loads_no_command() -> None:
-    absent = ("asyncio", "asyncpg", "nacl", "numpy", "relayer.commands", "relayer.settings")
+    absent = ("asyncio", "asyncpg", "nacl", "numpy", "relayer.commands.options", "relayer.settings")
     shown = printed(f"""
 import atexit, sys
 atexit.register(lambda: print([name for name in {absent} if name in sys.modules]))

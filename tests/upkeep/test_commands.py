@@ -44,7 +44,7 @@ class TestScripts:
         done = command(*arguments, "--json", data=tmp_path / "none")
         told = json.loads(done.stderr)
         assert (done.returncode, done.stdout, told["code"]) == (exit_code, "", code)
-        assert plain.stderr.splitlines()[-1] == f"Error: {told['error']}"
+        assert plain.stderr.splitlines()[-1] == f"relayer: {told['error']}"
         assert told["request_id"] is None
 
     def test_a_refusal_keeps_its_code(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
@@ -55,7 +55,7 @@ class TestScripts:
             data=tmp_path,
             database_url=fresh_database.url,
         )
-        assert (done.returncode, json.loads(done.stderr)["code"]) == (1, "not_found")
+        assert (done.returncode, json.loads(done.stderr)["code"]) == (3, "not_found")
 
 
 class TestStreams:
@@ -83,7 +83,7 @@ class TestStreams:
 
     def test_no_room(self, shell: Shell) -> None:
         done = shell("relayer account list > /dev/full")
-        expected = (1, "Error: cannot print: No space left on device\n")
+        expected = (1, "relayer: cannot print: No space left on device\n")
         assert (done.returncode, done.stderr) == expected
 
     @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
@@ -144,7 +144,7 @@ class TestAccounts:
         assert (wrong.returncode, "64 hex digits" in wrong.stderr) == (2, True)
         place = f"file:{tmp_path / 'owner'}"
         wrong = told("blobs", "copy", "--to", place)
-        expected = f"Error: {place}: cannot make that folder for blobs: File exists\n"
+        expected = f"relayer: {place}: cannot make that folder for blobs: File exists\n"
         assert (wrong.returncode, wrong.stderr) == (1, expected)
         said = told("check").stdout
         assert "checked 1 account, " in said

@@ -398,7 +398,7 @@ class TestOneServer:
         done = command("serve", "--port", "0", data=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         _, line = done.stderr.splitlines()  # behind the one that says what starts
-        assert line == f"Error: Cannot lock {tmp_path / LOCK_FILE}: Is a directory."
+        assert line == f"relayer: Cannot lock {tmp_path / LOCK_FILE}: Is a directory."
 
     async def test_none_begins_while_the_key_is_replaced(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch

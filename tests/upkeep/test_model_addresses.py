@@ -59,4 +59,4 @@ def test_a_command_says_so_in_one_line(tmp_path: Path) -> None:
     asked = ["doctor", "--data-dir", str(tmp_path), "--embedding-base-urls", "models.example/v1"]
     done = CliRunner().invoke(main, asked)
     told = "RELAYER_EMBEDDING_BASE_URLS is no URL of a server: https://models.example.org/v1"
-    assert (done.exit_code, done.output) == (2, f"Error: {told}\n")
+    assert (done.exit_code, done.output) == (2, f"relayer: {told}\n")

@@ -73,7 +73,7 @@ class TestStart:
     ) -> None:
         done = command("account", "create", data=tmp_path, database_url=f"postgresql://{url}")
         assert (done.returncode, "s3cret" in done.stderr) == (1, False)
-        assert done.stderr.startswith(f"Error: {told}")
+        assert done.stderr.startswith(f"relayer: {told}")
 
     @pytest.mark.parametrize("password", ["s3[cret", "s3\u2100cret"])
     def test_a_start_tells_nothing_of_a_password_that_breaks_its_url(
