@@ -249,12 +249,14 @@ class Forgotten(Answer):
 class MemoryStatus(Answer):
     """The progress of a memory: pending, running, uploaded, done, failed or not_found.
 
-    `extractor` is who found the facts of a pending text that is done by now.
+    `extractor` is who found the facts of a pending text that is done by now. `matches` are ids that
+    begin with the digits that were asked about.
     """
 
     id: str
     status: str
     extractor: str | None = sometimes()
+    matches: tuple[str, ...] | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)

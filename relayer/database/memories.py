@@ -186,6 +186,18 @@ JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.names
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
 """
 
+# The first few whose ids lie between two, for each pair.
+_BEGINNING: Final = f"""
+SELECT b.place, m.memory_id
+FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS b (low, high, place)
+CROSS JOIN LATERAL (
+    SELECT m.memory_id FROM memories m
+    JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+    WHERE m.account_id = $1 AND m.memory_id BETWEEN b.low AND b.high AND m.revision_of IS NULL
+      AND {unexpired("$5")} AND ($4::text[] IS NULL OR ns.name = ANY ($4))
+    ORDER BY m.memory_id LIMIT $6) m
+"""
+
 _COUNT_SEALED: Final = """
 SELECT count(*) FROM memories WHERE account_id = $1 AND namespace_id = $2 AND format = 'sealed'
 """
@@ -445,6 +457,24 @@ async def states(
     """Id → (namespace, blob_id, state, extractor) of living memories and of episodes, where the
     last is theirs alone; `embeds`: vectors are awaited."""
     return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds, now)}
+
+
+async def find_between(
+    database: Database,
+    *,
+    account: AccountId,
+    ranges: Sequence[tuple[uuid.UUID, uuid.UUID]],
+    namespaces: Sequence[str] | None,
+    now: datetime,
+    limit: int,
+) -> list[list[uuid.UUID]]:
+    """For each range, the ids in it of living memories, the first `limit`; None: of any
+    namespace."""
+    lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
+    found: list[list[uuid.UUID]] = [[] for _ in ranges]
+    for row in await database.fetch(_BEGINNING, account, lows, highs, namespaces, now, limit):
+        found[row["place"] - 1].append(row["memory_id"])
+    return found
 
 
 async def count_sealed(database: Database, *, account: AccountId, namespace_id: int) -> int:

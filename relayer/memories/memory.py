@@ -26,6 +26,7 @@ from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
+MATCHES_MAX: Final = 10  # ids that begin alike: a person is to give more digits
 LAST_SEQ: Final = 2**63 - 1
 
 
@@ -163,6 +164,23 @@ class MemoryService:
             done = await self._forgetting.forget_namespace(access, namespace)
             erased, more = erased + done.erased, done.more
         return erased
+
+    async def find_beginning(
+        self, access: Access, beginnings: Sequence[str]
+    ) -> list[list[uuid.UUID]]:
+        """For each beginning of hexadecimal digits, ids of living memories the key may read."""
+        ranges = [
+            (uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f")))
+            for digits in beginnings
+        ]
+        return await rows.find_between(
+            self._database,
+            account=access.account,
+            ranges=ranges,
+            namespaces=access.namespaces,
+            now=self._clock(),
+            limit=MATCHES_MAX,
+        )
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
         """Id → (namespace, blob_id, state) of living memories and turns the key may read."""

@@ -129,6 +129,20 @@ def maybe_id(text: str) -> uuid.UUID | None:
         return None
 
 
+def is_beginning(text: str) -> bool:
+    """Whether a text may begin ids, and is none itself: 8 to 31 digits, with hyphens or without."""
+    return len(text) < _ID_CHARS and _BEGINNING.fullmatch(plain_digits(text)) is not None
+
+
+def plain_digits(text: str) -> str:
+    """The digits of an id, or of its beginning."""
+    return text.replace("-", "").lower()
+
+
+_ID_CHARS: Final = 36
+_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}")
+
+
 def parse_sequence(cursor: str | None) -> int:
     """Below which sequence number a page begins.
 

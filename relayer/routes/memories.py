@@ -30,9 +30,11 @@ from relayer.routes import shapes
 from relayer.routes.arguments import (
     PageLimit,
     check_relayer,
+    is_beginning,
     maybe_id,
     parse_id,
     parse_sequence,
+    plain_digits,
 )
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
@@ -129,11 +131,13 @@ class MemoriesAnswer(TypedDict):
 
 
 class MemoryStatus(TypedDict):
-    """How far one id is; `extractor` found the facts of a turn."""
+    """How far one id is; `extractor` found the facts of a turn. `matches` are whole ids of
+    memories, at most 10, that begin with the digits that were given as an id."""
 
     id: str
     status: str
     extractor: NotRequired[str]
+    matches: NotRequired[list[shapes.Id]]
 
 
 class StatusAnswer(TypedDict):
@@ -335,7 +339,13 @@ async def get_memory_status(
     memory: NamedDependency[MemoryService],
 ) -> StatusAnswer:
     """How far memories are: stored and found by keyword, or by vector too."""
-    return {"results": await states(access, memory, data.ids)}
+    found = await states(access, memory, data.ids)
+    short = [one for one in found if is_beginning(one["id"])]
+    if short:
+        matches = await memory.find_beginning(access, [plain_digits(one["id"]) for one in short])
+        for one, ids in zip(short, matches, strict=True):
+            one["matches"] = [str(each) for each in ids]
+    return {"results": found}
 
 
 async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[MemoryStatus]:

@@ -1,18 +1,14 @@
 """Seeing, correcting and forgetting from a shell, against a real relayer."""
 
-import fcntl
 import io
 import json
 import os
 import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -66,41 +62,6 @@ class TestSeeing:
         for command in (("get",), ("history",), ("edit", "--text", BLACK)):
             assert run(command[0], UNKNOWN, *command[1:], code=EXIT_NOT_FOUND) is None
             assert json.loads(run.err)["code"] == "not_found"
-
-    def test_a_list_is_a_table_for_people(self, run: Machine) -> None:
-        memory_id = run.remember(f"{GREEN}\nAnd more below.", "--kind", "preference")
-        run("pin", memory_id)
-        [line] = run.lines("list")
-        today = f"{datetime.now(UTC):%Y-%m-%d}"
-        assert re.match(f"{memory_id}  {today} [0-9]{{2}}:[0-9]{{2}}Z  ", line)
-        assert line.endswith(GREEN)
-        for part in ("default", "preference", "pinned"):
-            assert f"  {part}  " in line
-
-    def test_a_list_cuts_long_lines(self, run: Machine) -> None:
-        text = "long" * 2_000
-        memory_id = run.remember(text)
-        [line] = run.lines("list")
-        assert line.endswith(f"  {text[:199]}…")
-        assert run.texts() == [text]
-        assert run.lines("get", memory_id) == [text]
-
-    @pytest.mark.parametrize(("columns", "shown"), [(120, 120), (90, 180), (50, 150)])
-    def test_a_list_fits_the_terminal(self, run: Machine, columns: int, shown: int) -> None:
-        run.remember("long " * 200)
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-        subprocess.run(
-            [sys.executable, "-m", "memrelay", "list", "--profile", str(run.profile)],
-            stdout=theirs,
-            env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
-            check=True,
-        )
-        os.close(theirs)
-        with os.fdopen(ours, "rb") as terminal:
-            line = terminal.readline().decode().rstrip()
-        assert line.endswith("…")
-        assert len(line) == shown
 
     def test_people_are_told_that_nothing_was_found(self, run: Machine) -> None:
         run.remember(GREEN, "--namespace", "Team/red")

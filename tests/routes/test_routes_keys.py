@@ -199,3 +199,34 @@ async def test_a_sealed_account_asks_for_the_unlock_header(
     assert (missing.status_code, missing.json()["code"]) == (403, "unlock_required")
     assert (wrong.status_code, wrong.json()["code"]) == (403, "unlock_rejected")
     assert (memwal.status_code, memwal.json()["code"]) == (403, "unlock_required")
+
+
+async def test_the_beginning_of_an_id_leads_to_ones_own_ids_alone(
+    app: ASGIApp, storage: Storage, client: httpx.AsyncClient, named: Answer, managed: NewKey
+) -> None:
+    other = await provision.create_account(storage, label="other", custody="managed", clock=utc_now)
+    ids = []
+    for namespace in ("anna", "bob"):
+        body = {"text": f"{namespace} prefers tea.", "namespace": namespace} | named
+        ids.append((await client.post("/v1/remember", json=body)).json()["id"])
+    edited = {"text": "Anna prefers water."} | named
+    assert (await client.patch(f"/v1/memories/{ids[0]}", json=edited)).status_code == 200
+    asked = [
+        *(ids[0][:13], ids[0].replace("-", "").upper()[:31]),
+        *(ids[0][:7], ids[0], "0" * 8, "g" * 8, f"{ids[0]}0"),
+    ]
+
+    async def matches(of: httpx.AsyncClient) -> list[list[str] | None]:
+        answer = await of.post("/v1/memories/status", json={"ids": asked})
+        results = answer.json()["results"]
+        assert [one["id"] for one in results] == asked
+        return [one.get("matches") for one in results]
+
+    found = await matches(client)
+    assert set(found[0]) <= set(ids)
+    assert found[1:] == [[ids[0]], None, None, [], None, None]
+    async with client_of(app, signer_of(await key_of(storage, managed, "reader", "bob"))) as bob:
+        assert ids[0] not in (await matches(bob))[0]
+        assert (await matches(bob))[1] == []
+    async with client_of(app, signer_of(other)) as foreign:
+        assert (await matches(foreign))[:2] == [[], []]

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memrelay.commands.entries import when
+from memrelay.commands.ids import find_among
 from memrelay.commands.parsers import Adder, add_page
 from memrelay.commands.shell import Shell
+from memrelay.commands.tables import Column
 from memrelay.errors import ConfigError, NotFound
 from memrelay.operations.consolidating import Consolidation, ConsolidationAction
 from memrelay.sync_client import SyncMemoryClient
@@ -32,7 +34,7 @@ def _add(parser: ArgumentParser) -> None:
         help="run: merge what says the same, mark what may be out of date, summarise old episodes, "
         "propose procedures; list: runs; show: what a run did; undo: take a run back (run)",
     )
-    parser.add_argument("id", nargs="?", help="the run, to show or undo")
+    parser.add_argument("id", nargs="?", help="the run, to show or undo; 8 digits suffice")
     parser.add_argument("--dry-run", action="store_true", help="say what a run would do")
     add_page(parser)
 
@@ -80,18 +82,38 @@ def _list(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         page = client.consolidations(namespace=args.namespace, limit=args.limit, cursor=args.cursor)
-    shell.show(page.to_json(), [_line(run) for run in page.consolidations])
+    rows = [
+        (run.id, when(run.started_at), run.namespace, run.state, _counts(run))
+        for run in page.consolidations
+    ]
+    shell.show_table(page.to_json(), _COLUMNS, rows)
+
+
+_COLUMNS = (
+    Column("ID", is_id=True),
+    Column("STARTED", rank=2),
+    Column("NAMESPACE", rank=1),
+    Column("STATE"),
+    Column("DID", is_text=True),
+)
+
+
+def _find_run(client: SyncMemoryClient, given: str) -> str:
+    """Return the id of the run that is meant, if it is among the newest."""
+    return find_among(
+        given, lambda: [run.id for run in client.consolidations(limit=200).consolidations], "runs"
+    )
 
 
 def _show(shell: Shell) -> None:
     with shell.client() as client, _run_named():
-        run = client.consolidation(shell.args.id)
+        run = client.consolidation(_find_run(client, shell.args.id))
     shell.show(run.to_json(), [_line(run), *map(_format_action, run.actions or ())])
 
 
 def _undo(shell: Shell) -> None:
     with shell.client() as client, _run_named():
-        done = client.undo_consolidation(shell.args.id)
+        done = client.undo_consolidation(_find_run(client, shell.args.id))
     left = f", {done.skipped} changed since and left alone" if done.skipped else ""
     shell.show(done.to_json(), [f"{done.id}  {done.undone} undone{left}"])
 
@@ -108,11 +130,14 @@ def _run_named() -> Iterator[None]:
 
 
 def _line(run: Consolidation) -> str:
-    counts = (
+    return f"{run.id}  {when(run.started_at)}  {run.namespace}  {run.state}  {_counts(run)}"
+
+
+def _counts(run: Consolidation) -> str:
+    return (
         f"{run.merged} merged, {run.stale} stale, {run.summaries} summarised, "
         f"{run.procedures} proposed"
     )
-    return f"{run.id}  {when(run.started_at)}  {run.namespace}  {run.state}  {counts}"
 
 
 def _format_action(action: ConsolidationAction) -> str:

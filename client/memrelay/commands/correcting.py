@@ -4,14 +4,16 @@ It does not own showing (`listing.py`) or erasing (`forgetting.py`).
 """
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from memrelay.commands.entries import one_entry, render_text, when, writer
+from memrelay.commands.ids import ID_HELP, IDS_HELP, find_id, find_ids
 from memrelay.commands.memories import storable, tell_redacted
 from memrelay.commands.parsers import Adder, add_page, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
+from memrelay.commands.tables import display_ids
 from memrelay.commands.times import parse_future, parse_time
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.models import KINDS
@@ -26,14 +28,14 @@ def register(add: Adder) -> None:
     """Add the commands that correct."""
     _add_edit(add("edit", edit))
     for name, command in (("pin", pin), ("unpin", unpin)):
-        add(name, command, namespace=False).add_argument("id", nargs="+", help="the memories' ids")
+        add(name, command, namespace=False).add_argument("id", nargs="+", help=IDS_HELP)
     _add_review(add("review", review))
     settings = add("settings", change_settings, namespace=False)
     settings.add_argument("setting", nargs="*", type=pair, metavar="NAME=VALUE", help="to change")
 
 
 def _add_edit(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help="the memory's id")
+    parser.add_argument("id", help=ID_HELP)
     parser.add_argument("--text", help="the new text; - for standard input")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--tag", action="append", metavar="TAG", help="instead of all; repeatable")
@@ -69,7 +71,7 @@ def _add_review(parser: ArgumentParser) -> None:
         help="approve: recall it, beside what it speaks against; reject: never recall it; "
         "resolve: it replaces what it speaks against (list)",
     )
-    parser.add_argument("id", nargs="*", help="the memories' ids")
+    parser.add_argument("id", nargs="*", help=IDS_HELP)
     add_page(parser)
 
 
@@ -95,7 +97,11 @@ def edit(shell: Shell) -> None:
             raise ConfigError(f"Give {name} or clear them, not both.")
     with shell.client() as client:
         result = client.edit(
-            args.id, clear=cleared, revision=args.revision, namespace=args.namespace, **changes
+            find_id(client, args.id),
+            clear=cleared,
+            revision=args.revision,
+            namespace=args.namespace,
+            **changes,
         )
     told = "says that already" if result.unchanged else f"is revision {result.revision} now"
     shell.show(result.to_json(), [f"{result.id}  {told}"])
@@ -128,8 +134,8 @@ def _change_each(
         NotFound: some are not there; the others are changed.
         MemrelayError: some could not be changed; if the relayer is away, the rest is not tried.
     """
-    ids = list(dict.fromkeys(shell.args.id))
     with shell.client() as client:
+        ids = list(dict.fromkeys(find_ids(client, shell.args.id)))
         if len(ids) == 1:
             shell.show(change(client, ids[0]).to_json(), [f"{ids[0]}  {told}"])
             return
@@ -193,18 +199,21 @@ def _list_review(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         page = client.review(limit=args.limit, cursor=args.cursor)
-    shell.show(page.to_json(), (line for one in page.memories for line in _doubt_lines(one)))
+    named = [one.id for memory in page.memories for one in (memory, *memory.others)]
+    ids = display_ids(named)
+    lines = (line for one in page.memories for line in _doubt_lines(one, ids))
+    shell.show(page.to_json(), lines)
     if not (page.memories or page.next_cursor or args.json):
         warn("Nothing waits to be looked at.")
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 
 
-def _doubt_lines(memory: Doubtful) -> Iterator[str]:
-    yield f"{memory.id}  {when(memory.created_at)}  {writer(memory)}  {memory.reason}"
+def _doubt_lines(memory: Doubtful, ids: Mapping[str, str]) -> Iterator[str]:
+    yield f"{ids[memory.id]}  {when(memory.created_at)}  {writer(memory)}  {memory.reason}"
     yield f"    {one_entry(render_text(memory))}"
     yield from (
-        f"    against {other.id}  {one_entry(render_text(other))}" for other in memory.others
+        f"    against {ids[other.id]}  {one_entry(render_text(other))}" for other in memory.others
     )
 
 

@@ -8,6 +8,7 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Iterator
 
+from memrelay.commands.ids import find_among
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, text_of
 from memrelay.errors import ConfigError, MemrelayError, NotFound
@@ -24,7 +25,7 @@ def register(add: Adder) -> None:
     _add_webhook(hooks("add", add_webhook, namespace=False, agent=False))
     for name, command in (("remove", remove_webhook), ("test", try_webhook)):
         added = hooks(name, command, namespace=False, agent=False)
-        added.add_argument("id", help="the webhook's id")
+        added.add_argument("id", help="the webhook's id; 8 digits suffice")
 
 
 def _add_events(parser: ArgumentParser) -> None:
@@ -112,7 +113,7 @@ def add_webhook(shell: Shell) -> None:
         paused = args.paused if args.paused is not None else was is not None and not was.active
         made = client.put_webhook(
             url,
-            webhook_id=args.webhook_id,
+            webhook_id=None if was is None else was.id,
             events=args.event or (was.events if was else EVENTS),
             namespaces=args.only or (was.namespaces if was else None),
             active=not paused,
@@ -123,10 +124,16 @@ def add_webhook(shell: Shell) -> None:
 
 
 def _webhook(client: SyncMemoryClient, webhook_id: str) -> Webhook:
-    for hook in client.list_webhooks():
-        if hook.id == webhook_id.lower():
+    hooks = client.list_webhooks()
+    wanted = find_among(webhook_id, lambda: [hook.id for hook in hooks], "webhooks").lower()
+    for hook in hooks:
+        if hook.id == wanted:
             return hook
     raise NotFound("No such webhook.", status=404, code="not_found")
+
+
+def _find_webhook(client: SyncMemoryClient, given: str) -> str:
+    return find_among(given, lambda: [hook.id for hook in client.list_webhooks()], "webhooks")
 
 
 def _format_webhook(hook: Webhook) -> Iterator[str]:
@@ -138,7 +145,7 @@ def _format_webhook(hook: Webhook) -> Iterator[str]:
 def remove_webhook(shell: Shell) -> None:
     """Remove a webhook."""
     with shell.client() as client:
-        gone = client.remove_webhook(shell.args.id)
+        gone = client.remove_webhook(_find_webhook(client, shell.args.id))
     shell.show(gone.to_json(), [f"{gone.id}  {'removed' if gone.removed else 'not found'}"])
     if not gone.removed:
         raise NotFound("No such webhook.", status=404, code="not_found")
@@ -147,7 +154,7 @@ def remove_webhook(shell: Shell) -> None:
 def try_webhook(shell: Shell) -> None:
     """Tell a webhook that this is a test, and show whether it takes it."""
     with shell.client() as client:
-        trial = client.try_webhook(shell.args.id)
+        trial = client.try_webhook(_find_webhook(client, shell.args.id))
     shell.show(trial.to_json(), [f"{trial.id}  {trial.problem or f'taken ({trial.status})'}"])
     if not trial.delivered:
         raise MemrelayError(f"The webhook did not take it: {trial.problem}.")

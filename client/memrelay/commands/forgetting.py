@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memrelay.commands.correcting import not_found
+from memrelay.commands.ids import IDS_HELP, find_ids
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
@@ -33,7 +34,7 @@ def register(add: Adder) -> None:
 
 
 def _add_forget(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", help="the memories' ids")
+    parser.add_argument("id", nargs="*", help=IDS_HELP)
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be erased")
     parser.add_argument(
         "--yes", action="store_true", help="do not ask; ids are never asked about, the rest is"
@@ -50,10 +51,11 @@ def forget(shell: Shell) -> None:
     if not (args.id or filtered or args.namespace):
         raise ConfigError("Say what to forget: ids, filters, or --namespace for all of it.")
     with shell.client() as client:
-        if len(args.id) == 1 and not args.dry_run:
-            return _forget_one(shell, client)
-        if args.id:
-            found = client.forget_many(args.id, dry_run=args.dry_run)
+        ids = find_ids(client, args.id)
+        if len(ids) == 1 and not args.dry_run:
+            return _forget_one(shell, client, ids[0])
+        if ids:
+            found = client.forget_many(ids, dry_run=args.dry_run)
         else:
             found = _forget_matching(shell, client, filtered)
     shell.show(_value(found), _lines(found, dry_run=args.dry_run))
@@ -62,8 +64,8 @@ def forget(shell: Shell) -> None:
         raise not_found(missing)
 
 
-def _forget_one(shell: Shell, client: SyncMemoryClient) -> None:
-    gone = client.forget(shell.args.id[0])
+def _forget_one(shell: Shell, client: SyncMemoryClient, memory_id: str) -> None:
+    gone = client.forget(memory_id)
     state = "erased" if gone.erased and not gone.pending else "pending"
     told = "" if gone.receipt is None else f"  {_describe_receipts({gone.receipt})}"
     shell.show(gone.to_json(), [f"{gone.id}  {state}{told}"])

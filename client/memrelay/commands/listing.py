@@ -4,18 +4,18 @@ It does not own recall (`memories.py`), or the commands that change something (`
 `forgetting.py`).
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from shutil import get_terminal_size
 
 from memrelay.commands.differences import list_changed_fields, word_diff
 from memrelay.commands.entries import render_text, tell_nothing_found, when, writer
+from memrelay.commands.ids import ID_HELP, find_id
 from memrelay.commands.parsers import Adder, add_page, public_key, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
+from memrelay.commands.tables import Column
 from memrelay.commands.times import parse_bound, parse_span
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
@@ -24,15 +24,12 @@ from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
 from memrelay.plurals import format_count
 
-# How much of a memory's first line a list shows: on a terminal at least, and where there is none.
-_CHARS_MIN, _CHARS_MAX = 20, 200
-
 
 def register(add: Adder) -> None:
     """Add the commands that show what there is."""
     _add_list(add("list", list_memories))
     _add_get(add("get", get))
-    add("history", history).add_argument("id", help="the memory's id")
+    add("history", history).add_argument("id", help=ID_HELP)
     _add_namespaces(add("namespaces", namespaces, namespace=False))
     add("usage", usage, namespace=False)
 
@@ -74,7 +71,7 @@ def filters_of(args: Namespace) -> Filters:
 
 
 def _add_get(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help="the memory's id")
+    parser.add_argument("id", help=ID_HELP)
     parser.add_argument(
         "--revision", type=whole(1, 100), metavar="N", help="an earlier one (the newest)"
     )
@@ -102,35 +99,34 @@ def list_memories(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         page = client.list(limit=args.limit, cursor=args.cursor, **filters_of(args))
-        shell.show(page.to_json(), memory_table(page.memories))
+        shell.show_table(page.to_json(), _MEMORY_COLUMNS, [*map(_memory_row, page.memories)])
         if not (page.memories or page.next_cursor):
             tell_nothing_found(shell, [args.namespace] if args.namespace else (), client.namespaces)
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 
 
-def memory_table(memories: Sequence[Memory]) -> Iterator[str]:
-    """Yield a line for each memory: id, time, namespace, kind, writer, marks, first line."""
-    rows = [
-        (m.id, when(m.created_at), m.namespace, m.kind or "", writer(m), ", ".join(marks_of(m)))
-        for m in memories
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for memory, row in zip(memories, rows, strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        first = render_text(memory).strip().split("\n")[0]
-        yield "  ".join([*cells, _cut(first, sum(map(len, cells)) + 2 * len(cells))])
+_MEMORY_COLUMNS = (
+    Column("ID", is_id=True),
+    Column("TEXT", is_text=True),
+    Column("WRITTEN", rank=2),
+    Column("KIND", rank=1),
+    Column("BY", rank=3),
+    Column("NAMESPACE", rank=5),
+    Column("MARKS", rank=4),
+)
 
 
-def _cut(text: str, before: int) -> str:
-    """Return what of a text has room on a line, behind so many characters."""
-    room = _CHARS_MAX
-    if sys.stdout.isatty():
-        columns = get_terminal_size().columns
-        room = columns - before
-        while room < _CHARS_MIN:
-            room += columns  # it goes on below
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+def _memory_row(memory: Memory) -> Sequence[str]:
+    return (
+        memory.id,
+        render_text(memory),
+        when(memory.created_at),
+        memory.kind or "",
+        writer(memory),
+        memory.namespace,
+        ", ".join(marks_of(memory)),
+    )
 
 
 def get(shell: Shell) -> None:
@@ -138,7 +134,8 @@ def get(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         read = client.opened if args.open else client.get
-        memory = read(args.id, namespace=args.namespace, revision=args.revision)
+        wanted = find_id(client, args.id)
+        memory = read(wanted, namespace=args.namespace, revision=args.revision)
     shell.show(memory.to_json(), [render_text(memory)])
 
 
@@ -146,7 +143,7 @@ def history(shell: Shell) -> None:
     """Show all revisions of a memory, newest first: who wrote what, and what was changed."""
     args = shell.args
     with shell.client() as client:
-        found = client.history(args.id, namespace=args.namespace)
+        found = client.history(find_id(client, args.id), namespace=args.namespace)
     shell.show(found.to_json(), _history_lines(found))
 
 

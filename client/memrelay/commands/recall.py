@@ -22,6 +22,7 @@ from memrelay.commands.parsers import (
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
+from memrelay.commands.tables import display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory
@@ -180,7 +181,8 @@ def recall(shell: Shell) -> None:
             tell_nothing_found(
                 shell, args.namespace or (), lambda: connection.run(reading.namespaces())
             )
-    lines = (line for memory in found.results for line in _format_details(memory))
+    ids = display_ids([memory.id for memory in found.results])
+    lines = (line for memory in found.results for line in _format_details(memory, ids[memory.id]))
     shell.show(found.to_json(), lines)
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
@@ -219,8 +221,8 @@ def _weights(args: Namespace) -> dict[str, float] | None:
     return {name: value for name, value in given.items() if value is not None} or None
 
 
-def _format_details(memory: Memory) -> Iterator[str]:
-    yield _memory_line(memory)
+def _format_details(memory: Memory, shown_id: str) -> Iterator[str]:
+    yield _memory_line(memory, shown_id)
     if (why := memory.explain) is None:
         return
     cosine = "no vector yet" if why.cosine is None else f"cosine {why.cosine:.3f}"
@@ -229,9 +231,9 @@ def _format_details(memory: Memory) -> Iterator[str]:
     yield f"      score {memory.score or 0:.3f}{f' = {parts}' if parts else ''}"
 
 
-def _memory_line(memory: Memory) -> str:
+def _memory_line(memory: Memory, shown_id: str) -> str:
     near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
-    return f"{near}{memory.id}  {one_entry(render_text(memory))}"
+    return f"{near}{shown_id}  {one_entry(render_text(memory))}"
 
 
 def ask(shell: Shell) -> None:

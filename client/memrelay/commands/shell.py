@@ -22,6 +22,7 @@ from memrelay.exchange import Repeating
 from memrelay.sync_connection import SyncConnection
 
 if TYPE_CHECKING:
+    from memrelay.commands.tables import Column
     from memrelay.sync_client import SyncMemoryClient
 
 
@@ -128,6 +129,14 @@ class Shell:
             return
         for line in lines:
             print(printable(line))
+
+    def show_table(
+        self, value: Any, columns: "Sequence[Column]", rows: Sequence[Sequence[str]]
+    ) -> None:
+        """Print a value as JSON with `--json`, else a row a line: a table on a terminal."""
+        from memrelay.commands.tables import format_table  # noqa: PLC0415 - for lists alone
+
+        self.show(value, format_table(columns, () if self.args.json else rows))
 
 
 def text_of(words: Sequence[str]) -> str:
