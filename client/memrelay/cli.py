@@ -56,16 +56,28 @@ _EPILOG += "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.ite
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run a command and return its exit code."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] != ["hook"]:
+        return _main(given, environ, is_process=argv is None)
+    # A coding agent takes a hook's code 2 for "stop the user's prompt", and others for a fault.
+    try:
+        _main(given, environ, is_process=argv is None)
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, SystemExit):
+            warn(f"The hook failed ({type(error).__name__}).")
+    return EXIT_OK
+
+
+def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bool) -> int:
     as_json = False
     try:
         open_streams()
-        given = sys.argv[1:] if argv is None else list(argv)
         if given == ["--version"]:  # to build a parser takes as long as all the rest
             print(_VERSION, flush=True)
             return EXIT_OK
-        args = _arguments(given, is_process=argv is None)
+        args = _arguments(given, is_process=is_process)
         as_json = args.json
-        _run(args, os.environ if environ is None else environ, is_process=argv is None)
+        _run(args, os.environ if environ is None else environ, is_process=is_process)
         sys.stdout.flush()
         if not as_json:
             _tell_times(args)

@@ -36,10 +36,11 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def imported(names: tuple[str, ...], *argv: str) -> list[str]:
+def imported(names: tuple[str, ...], *argv: str, given: str = "") -> list[str]:
     """Return which of these modules a process imports that is this command."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(names), *argv],
+        input=given,
         capture_output=True,
         text=True,
         check=False,
@@ -60,6 +61,18 @@ def test_a_recall_imports_no_loop_and_no_other_operation(run: Machine) -> None:
     names = ("httpx", "nacl.bindings", *absent)
     argv = ("recall", "tea", "--profile", str(run.profile))
     assert imported(names, *argv) == ["httpx", "nacl.bindings"]
+
+
+def test_a_hook_imports_no_loop_and_no_gateway_that_runs(run: Machine) -> None:
+    run("agents", "provision", "coder")
+    absent = (
+        *("asyncio", "memrelay.async_client", "memrelay.sync_client", "memrelay.gateway.hooks"),
+        *("memrelay.gateway.capture", "memrelay.gateway.roster", *OPERATIONS),
+    )
+    argv = ("--host", "claude", "--agent", "coder", "--profile", str(run.profile))
+    prompt = '{"session_id": "s", "prompt": "I prefer tea.", "last_assistant_message": "Noted."}'
+    for event in ("prompt", "stop"):
+        assert imported(absent, "hook", event, *argv, given=prompt) == []
 
 
 @pytest.mark.parametrize("command", ["remember", "recall", "forget", "status", "keys"])

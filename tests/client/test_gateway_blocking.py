@@ -11,7 +11,7 @@ import pytest
 
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Injection, Message, Roster
-from memrelay.gateway.capture import CapturedTurn
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.spool import SpoolKey
 from tests.client.gateway_scene import (
     ANNA,

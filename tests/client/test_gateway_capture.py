@@ -16,7 +16,8 @@ import pytest
 
 from memrelay import Conflict, MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, GatewaySettings, Roster
-from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures, pause_after
+from memrelay.gateway.capture import Captures, pause_after
+from memrelay.gateway.captured_turn import TEXT_BYTES_MAX, CapturedTurn
 from memrelay.gateway.conversation import capturable, number_messages
 from memrelay.gateway.host_events import read_messages
 from memrelay.gateway.outage import Outages

@@ -13,7 +13,8 @@ import pytest
 
 from memrelay import MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, Roster
-from memrelay.gateway.capture import CapturedTurn, Captures
+from memrelay.gateway.capture import Captures
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.outage import Outages
 from memrelay.gateway.spool import SpoolKey

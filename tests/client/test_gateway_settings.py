@@ -42,6 +42,7 @@ DEFAULTS = {
 }
 CHANGED = {
     "memwal": {},
+    "coding": {"require_user_message": True},
     "core-plus": {
         "prompt_chars_min": 5,
         "memory_tag": "relevant-memories",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import Settings, SyncMemoryClient
-from memrelay.gateway.capture import CapturedTurn
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.hermes.home import Configuration, save_settings, write_plugin
 from memrelay.secure_files import write_private

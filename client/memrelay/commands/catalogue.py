@@ -80,6 +80,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "openclaw": {"openclaw": "The memory of the agents of an OpenClaw on this machine."},
     "hermes": {"hermes": "The memory of a Hermes Agent on this machine."},
+    "hook": {
+        "hook": "Answer an event of a coding agent, which runs this command; exit code 0 whatever"
+        " happens.",
+    },
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 _GROUP_OF = {name: group for group, commands in GROUPS.items() for name in commands}

@@ -1,41 +1,34 @@
 """Captured turns on their way to the relayer: kept first, delivered after, once.
 
-It does not own which turns are captured (`hooks.py`) or how they are kept (`spool.py`).
+It does not own which turns are captured (`hooks.py`), what is sent (`captured_turn.py`) or how
+turns are kept (`spool.py`).
 
 - A turn leaves the spool only when the relayer has it, has refused it for good, or its session has
   erased a memory since: while that is not sure, it waits.
 - Where signed grants say that a key may not write, one turn waits for that to change, and no more.
-- The idempotency key is a keyed hash of namespace, session and text: the same window, sent five
-  times or once more after a crash, is captured once, and the key tells nothing of the text.
 - Delivery is tried when a turn is captured, whenever the relayer answers anything, and by a timer.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
-from typing import Self, TypeVar, TypeVarTuple
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, TypeVarTuple
 
-from memrelay.answers import rfc3339
 from memrelay.async_client import MemoryClient
 from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
 from memrelay.extraction import degradation
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.erasures import Erasures
-from memrelay.gateway.host_events import encodable
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
 from memrelay.gateway.roster import Binding
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.models import Analysis, Remembered
-from memrelay.sealed.keys import mac
 
 log = logging.getLogger("memrelay.gateway")
 
-TEXT_BYTES_MAX = 64 * 1024  # of one conversation, as the relayer takes it
-SOURCE_CHARS_MAX = 512
 _KNOWN_MAX = 5  # nearest memories that are compared with a wish
 PAUSE_S, PAUSE_S_MAX = 30.0, 900.0
 # Only the relayer's own word about a turn is final: a proxy's, a full account's, a key's is not.
@@ -47,78 +40,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Place = tuple[str, str]  # an agent's name and a namespace
 Own = Callable[[str, str], MemoryClient | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CapturedTurn:
-    """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
-
-    A `wish` is a text that somebody asked to keep: as long as no fact was found in it, it is kept
-    as it is.
-    One that is `borrowed` is of an agent with the main profile's key. It waits while other keys
-    hold its namespace by name; whether they do is known only when the relayer can be asked. Once
-    its agent has a profile of its own here, it is sent with that key.
-    The `names` are all that its session has; earlier releases kept the one in its source alone.
-    Files of other members are set aside as damaged by a version that does not know them.
-    """
-
-    agent: str
-    namespace: str
-    text: str = field(repr=False)
-    source: str
-    occurred_at: str
-    idempotency_key: str
-    wish: bool = False
-    borrowed: bool = False
-    names: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        binding: Binding,
-        *,
-        text: str,
-        session: str,
-        source: str,
-        occurred_at: datetime,
-        names: tuple[str, ...] = (),
-    ) -> Self:
-        """Return a turn of an agent; a text that is too long keeps its end."""
-        session = encodable(session)
-        text = encodable(text).encode()[-TEXT_BYTES_MAX:].decode(errors="ignore")
-        secret = binding.client.settings.identity.derived("captured turn")
-        parts = (binding.namespace.encode(), session.encode(), text.encode())
-        return cls(
-            agent=binding.agent,
-            namespace=binding.namespace,
-            text=text,
-            source=source_of(source, session),
-            occurred_at=rfc3339(occurred_at, zoned=True),
-            idempotency_key=mac(16, secret, "turn", *parts).hex(),
-            borrowed=binding.borrows,
-            names=names,
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return a turn that was kept."""
-        members = dict(json.loads(data))
-        return cls(**members | {"names": tuple(members.get("names", ()))})
-
-    def to_bytes(self) -> bytes:
-        """Return the turn as it is kept."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode()
-
-    def is_erased_by(self, erasures: Erasures) -> bool:
-        """Return whether its session erased a memory after it; a wish is no part of a session."""
-        names = self.names or (self.source.partition(":")[2],)
-        said_at = datetime.fromisoformat(self.occurred_at)
-        return not self.wish and erasures.covers(self.agent, names, said_at)
-
-
-def source_of(source: str, session: str) -> str:
-    """Return what tells of a memory where it came from: a gateway, and the session there."""
-    return f"{source}:{encodable(session)}"[:SOURCE_CHARS_MAX] if session else source
 
 
 @dataclass(eq=False)

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from memrelay.gateway.capture import CapturedTurn, Captures
+from memrelay.gateway.capture import Captures
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.conversation import (
     capturable,
     clean_line,

@@ -5,7 +5,7 @@ It does not own what the thresholds are compared with (`guards.py`, `filters.py`
 - The default profile, `memwal`, has MemWal's values, but for its least lengths: these are those of
   `memwal-strict`. By default a text counts unless it says nothing (`trivial.py`), however short.
 - `core-plus` and `memsearch` are those of the plugins of these names, for people who come from
-  them.
+  them. `coding` is that of coding agents' hooks.
 - Names are snake_case here and in files, camelCase in a gateway's JSON configuration.
 """
 
@@ -163,6 +163,8 @@ PROFILES = {
         debounce_s=5.0,
     ),
     "memwal-strict": _WITH_LENGTHS,
+    # Of a coding agent's turn the user's words count: its answers tell of files and commands.
+    "coding": replace(_DEFAULTS, require_user_message=True),
 }
 
 

@@ -25,7 +25,8 @@ from memrelay.errors import (
     ServerError,
 )
 from memrelay.gateway.arguments import NO_NAMESPACE, as_name, as_text, is_placeholder
-from memrelay.gateway.capture import CapturedTurn, Captures, send_turn
+from memrelay.gateway.capture import Captures, send_turn
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
