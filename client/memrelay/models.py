@@ -64,6 +64,14 @@ class Draft:
         return {name: value for name, value in values.items() if value is not None}
 
 
+def relevance_percent(distance: float) -> int:
+    """Return 1 − distance in per cent, from 0 to 100: what people and models are shown.
+
+    It is how near a memory is to a query, by meaning or by words, whichever says more.
+    """
+    return round(100 * min(1.0, max(0.0, 1 - distance)))
+
+
 def secrets_in(redacted: Mapping[str, Any] | None) -> int:
     """Return how many secrets were taken out of a text, as far as an answer says it in numbers."""
     return sum(number for number in (redacted or {}).values() if type(number) is int)

@@ -180,7 +180,7 @@ def answered(agents: dict[str, Agent], question: dict[str, Any]) -> bool:
     print(f"\n  {BOLD}{agent.name} asks {question['namespace']}:{RESET} {question['question']}")
     for r in results:
         mark = f"{GREEN}●{RESET}" if question["expect"] in r["text"] else " "
-        print(f"  {mark} {DIM}{1 - r['distance']:4.2f}{RESET} {r['text'][:150]}")
+        print(f"  {mark} {DIM}{1 - r['distance']:4.0%}{RESET} {r['text'][:150]}")
     if not good:
         print(f"    expected: {question['expect']}")
     return good

@@ -1,10 +1,7 @@
 """Consolidation from a shell: begun, looked at, taken back, against a real relayer."""
 
-import asyncio
 import json
-import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -19,15 +16,6 @@ TEA_AGAIN = "Anna really prefers green tea in the morning."
 @pytest.fixture(params=["sealed", "managed"])
 def custody(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def done(run: Machine, run_id: str) -> Any:
-    """A run when it has come to its end."""
-    until = time.monotonic() + 60
-    while (shown := run("consolidate", "show", run_id))["state"] != "done":
-        assert time.monotonic() < until, shown
-        asyncio.run(asyncio.sleep(0.2))
-    return shown
 
 
 def test_a_run_is_listed_and_undone(run: Machine) -> None:
@@ -46,7 +34,8 @@ def test_a_run_is_listed_and_undone(run: Machine) -> None:
     assert run("consolidate", "list")["consolidations"] == []
 
     begun = run("consolidate")
-    shown = done(run, begun["id"])
+    shown = run("consolidate", "show", begun["id"])
+    assert begun == shown, "it waits, and tells what it did"
     assert (shown["merged"], shown["summaries"], shown["stale"], shown["procedures"]) == (
         1,
         1,
@@ -73,6 +62,17 @@ def test_a_run_is_listed_and_undone(run: Machine) -> None:
     assert run("verify")["ok"]
 
 
+def test_people_are_told_what_a_run_did(run: Machine) -> None:
+    run.remember(TEA, "--wait")
+    kept = run.remember(TEA_AGAIN, "--wait")
+    head, did = run.lines("consolidate")
+    assert "  done  1 merged, 0 stale, 0 summarised, 0 proposed" in head
+    assert did.startswith(f"  merged  {kept} ← ")
+    [head] = run.lines("consolidate")
+    assert head.endswith("  done  nothing to do")
+    assert run("consolidate", "--no-wait")["id"]
+
+
 @pytest.mark.parametrize("namespace", ["default", "nobody wrote here"])
 def test_without_memories_there_is_nothing_to_do(run: Machine, namespace: str) -> None:
     nothing = {"namespace": namespace, "actions": [], "more": False}
@@ -97,6 +97,7 @@ def test_without_an_account_there_is_no_run(run: Machine) -> None:
         (("list", UNKNOWN), EXIT_USAGE),
         (("run", UNKNOWN), EXIT_USAGE),
         (("list", "--dry-run"), EXIT_USAGE),
+        (("list", "--no-wait"), EXIT_USAGE),
         (("show", UNKNOWN), EXIT_NOT_FOUND),
         (("undo", UNKNOWN), EXIT_NOT_FOUND),
         (("undo", "no-id"), EXIT_NOT_FOUND),

@@ -65,7 +65,7 @@ def memories(profile: Path) -> list[str]:
 
 def test_quickstart_finds_by_meaning(run: Run) -> None:
     assert re.fullmatch(
-        r"Anna prefers green tea over coffee\.  \(distance 0\.\d\d\)\n",
+        r"Anna prefers green tea over coffee\.  \(\d\d% relevant\)\n",
         output(run("quickstart.py")),
     )
 

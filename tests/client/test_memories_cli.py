@@ -144,6 +144,29 @@ class TestSeeing:
         assert first.endswith(f"{memory_id}  The rent is due.")
         assert below == " " * 8 + forged
 
+    def test_people_are_told_in_their_words_what_became_of_a_text(self, run: Machine) -> None:
+        [line] = run.lines("remember", GREEN)
+        assert re.fullmatch("[-0-9a-f]{36}  stored, can be found", line)
+        [line] = run.lines("remember", GREEN, "--wait")
+        assert line.endswith("  known already, can be found, by meaning too")
+        assert run("remember", GREEN)["status"] in {"uploaded", "done"}
+
+    def test_tags_stand_between_commas_or_in_options_of_their_own(self, run: Machine) -> None:
+        memory_id = run.remember(GREEN, "--tag", "tea, drinks", "--tag", "anna")
+        assert run("get", memory_id)["tags"] == ["tea", "drinks", "anna"]
+        for argv in (["list"], ["recall", "tea", "--mode", "keyword"]):
+            assert run.lines(*argv, "--tag", "tea,anna")
+            assert not run.lines(*argv, "--tag", "tea,coffee")
+        run("edit", memory_id, "--tag", "a,b")
+        assert run("get", memory_id)["tags"] == ["a", "b"]
+
+    def test_relevance_is_told_in_per_cent(self, run: Machine) -> None:
+        run.remember(GREEN, "--wait")
+        [first] = run.lines("recall", "What does Anna prefer?", "--min-relevance", "1%")
+        [found] = run("recall", "What does Anna prefer?", "--min-relevance", "0.01")["results"]
+        assert first.startswith(f"{round(100 * (1 - found['distance'])):3}%  {found['id']}  ")
+        assert run.lines("recall", "What does Anna prefer?", "--min-relevance", "100%") == []
+
     def test_people_are_told_what_is_not_stored(self, run: Machine) -> None:
         token = "ghp_" + "a1B2" * 10
         for argv in (
@@ -311,6 +334,13 @@ class TestCorrecting:
         for argv in (["approve"], ["list", ids[0]], ["resolve", ids[0]]):
             assert run("review", *argv, code=EXIT_USAGE) is None
         assert run("review", "approve", UNKNOWN, code=EXIT_NOT_FOUND) is None
+        nothing = f"{ids[0]}  waits for nothing: it is recalled as it is"
+        assert run.lines("review", "approve", ids[0]) == [nothing]
+        assert run.lines("review", "reject", ids[1]) == [f"{ids[1]}  was rejected before"]
+        told = run.lines("review", "approve", *ids)
+        assert told == [nothing, f"{ids[1]}  approved"]
+        assert run.lines("pin", ids[0]) == [f"{ids[0]}  pinned"]
+        assert run.lines("pin", ids[0]) == [f"{ids[0]}  was pinned already"]
 
     def test_settings_are_shown_and_changed(self, run: Machine) -> None:
         assert "redact = on" in run.lines("settings")
@@ -335,6 +365,12 @@ class TestForgetting:
         ids = [run.remember(text) for text in (GREEN, BLACK)]
         tried = run("forget", *ids, "--dry-run")
         assert (tried["matched"], tried["erased"], run.texts()) == (2, 0, [BLACK, GREEN])
+        told = run.lines("forget", *ids, UNKNOWN, "--dry-run", code=EXIT_NOT_FOUND)
+        assert told == [
+            f"{ids[0]}\t{GREEN}\twould be erased",
+            f"{ids[1]}\t{BLACK}\twould be erased",
+            f"{UNKNOWN}\t\tnot found",
+        ]
         done = run("forget", *ids, UNKNOWN, code=EXIT_NOT_FOUND)
         assert [one["status"] for one in done["results"]] == ["erased", "erased", "not_found"]
         assert "One was not found" in run.err
@@ -346,7 +382,9 @@ class TestForgetting:
         for argv in (["--tag", "tea"], ["--namespace", "default"]):
             assert run("forget", *argv, code=EXIT_USAGE) is None
             assert "--yes" in run.err
-        assert run.lines("forget", "--tag", "tea", "--dry-run")[-1] == "1 memory would be erased"
+        first, last = run.lines("forget", "--tag", "tea", "--dry-run")
+        assert first.split("\t")[1] == GREEN
+        assert last == "1 memory would be erased"
         assert run("forget", "--namespace", "default", "--dry-run")["matched"] == 2
         assert len(run.texts()) == 2
         assert run("forget", "--tag", "tea", "--yes")["erased"] == 1

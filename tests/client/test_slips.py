@@ -56,6 +56,8 @@ class TestArguments:
             (["events", "--after", "-1"], "--after: a receipt's number, or the place of an event"),
             (["get", "x", "--revision", "0"], "--revision: a whole number from 1"),
             (["recall", "x", "--min-relevance", "7"], "--min-relevance: a number from 0 to 1"),
+            (["recall", "x", "--min-relevance", "101%"], "a share from 0% to 100%"),
+            (["remember", "x", "--tag", "a,,b"], "a tag is empty; write TAG or TAG,TAG"),
             (["recall", "x", "--half-life", "0"], "--half-life: a number more than 0"),
             (["recall", "x", "--max-tokens", "0"], "--max-tokens: a whole number from 1"),
             (["recall", "x", "--recency", "inf"], "--recency: a number from 0 to 100"),

@@ -4,6 +4,8 @@ It does not own what a run does (the relayer's part), nor review of what it prop
 (`correcting.py`).
 """
 
+import sys
+import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +13,17 @@ from contextlib import contextmanager
 from memrelay.commands.entries import when
 from memrelay.commands.ids import find_among
 from memrelay.commands.parsers import Adder, add_page
+from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
+from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column
-from memrelay.errors import ConfigError, NotFound
+from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.operations.consolidating import Consolidation, ConsolidationAction
 from memrelay.sync_client import SyncMemoryClient
 
 _ACTIONS = ("run", "list", "show", "undo")
+_GOES_ON = {"queued", "running"}
+_POLL_S, _POLL_S_MAX, _WAIT_S = 0.1, 2.0, 600.0
 
 
 def register(add: Adder) -> None:
@@ -36,6 +42,7 @@ def _add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("id", nargs="?", help="the run, to show or undo; 8 digits suffice")
     parser.add_argument("--dry-run", action="store_true", help="say what a run would do")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for the run's end")
     add_page(parser)
 
 
@@ -45,8 +52,8 @@ def consolidate(shell: Shell) -> None:
     if (args.id is not None) != (args.action in ("show", "undo")):
         needs = "needs the id of a run" if args.id is None else "takes no id"
         raise ConfigError(f"`consolidate {args.action}` {needs}.")
-    if args.dry_run and args.action != "run":
-        raise ConfigError("--dry-run goes with `consolidate run`.")
+    if (args.dry_run or args.no_wait) and args.action != "run":
+        raise ConfigError("--dry-run and --no-wait go with `consolidate run`.")
     match args.action:
         case "list":
             _list(shell)
@@ -67,7 +74,27 @@ def _run(shell: Shell) -> None:
             lines = [_format_action(action) for action in plan.actions]
             more = ["… and perhaps more"] if plan.more else []
             return shell.show(plan.to_json(), [*lines, *more] or ["nothing to do"])
-    shell.show(run.to_json(), [_line(run)])
+        if not shell.args.no_wait:
+            run = _follow(client, run)
+    shell.show(run.to_json(), [_line(run), *map(_format_action, run.actions or ())])
+    if run.state == "refused":
+        raise MemrelayError("The run was refused: its key may no longer write there.")
+
+
+def _follow(client: SyncMemoryClient, run: Consolidation) -> Consolidation:
+    """Wait until a run has come to its end, or to what only others can go on with."""
+    pause_s, until = _POLL_S, time.monotonic() + _WAIT_S
+    try:
+        with ProgressLine(sys.stderr, "changed") as line:
+            while run.state in _GOES_ON and time.monotonic() < until:
+                time.sleep(pause_s)
+                pause_s = min(_POLL_S_MAX, pause_s * 1.5)
+                run = client.consolidation(run.id)
+                line(run.merged + run.stale + run.summaries + run.procedures)
+    except KeyboardInterrupt:
+        warn(f"the run goes on; `memrelay consolidate show {run.id}` tells how far it is")
+        raise
+    return client.consolidation(run.id) if run.actions is None else run
 
 
 def _begin_run(client: SyncMemoryClient, namespace: str | None) -> Consolidation | None:
@@ -130,10 +157,22 @@ def _run_named() -> Iterator[None]:
 
 
 def _line(run: Consolidation) -> str:
-    return f"{run.id}  {when(run.started_at)}  {run.namespace}  {run.state}  {_counts(run)}"
+    state = _STATES.get(run.state, run.state)
+    return f"{run.id}  {when(run.started_at)}  {run.namespace}  {state}  {_counts(run)}"
+
+
+_STATES = {"waiting": "waits for the language model, or for room; it goes on by itself"}
+_DID = {
+    "merge": "merged",
+    "stale": "may be out of date",
+    "summary": "summarised",
+    "procedure": "proposed a procedure",
+}
 
 
 def _counts(run: Consolidation) -> str:
+    if not (run.merged or run.stale or run.summaries or run.procedures):
+        return "nothing to do" if run.state == "done" else ""
     return (
         f"{run.merged} merged, {run.stale} stale, {run.summaries} summarised, "
         f"{run.procedures} proposed"
@@ -143,4 +182,6 @@ def _counts(run: Consolidation) -> str:
 def _format_action(action: ConsolidationAction) -> str:
     others = f" ← {' '.join(action.other_ids)}" if action.other_ids else ""
     undone = f"  ({action.undone})" if action.undone else ""
-    return f"  {action.action}  {action.memory_id or '(new)'}{others}{undone}"
+    return (
+        f"  {_DID.get(action.action, action.action)}  {action.memory_id or '(new)'}{others}{undone}"
+    )

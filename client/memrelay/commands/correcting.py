@@ -10,7 +10,7 @@ from typing import Any
 from memrelay.commands.entries import one_entry, render_text, when, writer
 from memrelay.commands.ids import ID_HELP, IDS_HELP, find_id, find_ids
 from memrelay.commands.memories import storable, tell_redacted
-from memrelay.commands.parsers import Adder, add_page, pair, pairs, whole
+from memrelay.commands.parsers import Adder, add_page, pair, pairs, tags, whole
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import display_ids
@@ -38,7 +38,9 @@ def _add_edit(parser: ArgumentParser) -> None:
     parser.add_argument("id", help=ID_HELP)
     parser.add_argument("--text", help="the new text; - for standard input")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--tag", action="append", metavar="TAG", help="instead of all; repeatable")
+    parser.add_argument(
+        "--tag", action="extend", type=tags, metavar="TAG", help="instead of all; a,b or repeated"
+    )
     parser.add_argument("--source")
     parser.add_argument(
         "--event-time", type=parse_time, metavar="TIME", help='2026-05-04, "3 days ago"'
@@ -117,16 +119,23 @@ def _new_text(given: str) -> str:
 
 def pin(shell: Shell) -> None:
     """Protect memories: never superseded by rule, merged, or expired by their namespace."""
-    _change_each(shell, lambda client, memory_id: client.pin(memory_id), "pinned")
+    _change_each(
+        shell, lambda client, memory_id: client.pin(memory_id), "pinned", "was pinned already"
+    )
 
 
 def unpin(shell: Shell) -> None:
     """Take memories' protection away."""
-    _change_each(shell, lambda client, memory_id: client.unpin(memory_id), "not pinned")
+    _change_each(
+        shell, lambda client, memory_id: client.unpin(memory_id), "not pinned", "was not pinned"
+    )
 
 
 def _change_each(
-    shell: Shell, change: Callable[[SyncMemoryClient, str], StateChanged], told: str
+    shell: Shell,
+    change: Callable[[SyncMemoryClient, str], StateChanged],
+    told: str,
+    unchanged: str,
 ) -> None:
     """Change the memories that were named; of several, show what became of each.
 
@@ -137,8 +146,8 @@ def _change_each(
     with shell.client() as client:
         ids = list(dict.fromkeys(find_ids(client, shell.args.id)))
         if len(ids) == 1:
-            shell.show(change(client, ids[0]).to_json(), [f"{ids[0]}  {told}"])
-            return
+            done = change(client, ids[0])
+            return shell.show(done.to_json(), [f"{ids[0]}  {told if done.receipt else unchanged}"])
         entries: list[dict[str, Any]] = []
         failures: list[MemrelayError] = []
         for memory_id in ids:
@@ -149,7 +158,10 @@ def _change_each(
                 entries.append({"id": memory_id, "error": str(error)})
                 if isinstance(error, TransportError):
                     break
-    lines = (f"{entry['id']}  {entry.get('error', told)}" for entry in entries)
+    lines = (
+        f"{entry['id']}  {entry.get('error', told if entry.get('receipt') else unchanged)}"
+        for entry in entries
+    )
     shell.show({"results": entries}, lines)
     _raise_of_several(failures)
 
@@ -174,13 +186,19 @@ def review(shell: Shell) -> None:
         raise ConfigError(f"`review {action}` takes {'no ids' if ids else 'ids of memories'}.")
     match action:
         case "approve":
-            _change_each(shell, lambda client, one: client.approve(one), "approved")
+            _change_each(shell, lambda client, one: client.approve(one), "approved", _NOT_WAITING)
         case "reject":
-            _change_each(shell, lambda client, one: client.reject(one), "rejected")
+            _change_each(
+                shell, lambda client, one: client.reject(one), "rejected", "was rejected before"
+            )
         case "resolve":
-            _change_each(shell, _resolve, "stands alone")
+            _change_each(shell, _resolve, "stands alone", _NOT_WAITING)
         case _:
             _list_review(shell)
+
+
+_REJECTED = "was rejected before"
+_NOT_WAITING = "waits for nothing: it is recalled as it is"
 
 
 def _resolve(client: SyncMemoryClient, memory_id: str) -> StateChanged:

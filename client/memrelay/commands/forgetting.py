@@ -7,22 +7,28 @@ It does not own exit codes (`cli.py`).
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from memrelay.commands.correcting import not_found
+from memrelay.commands.entries import render_text
 from memrelay.commands.ids import IDS_HELP, find_ids
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.errors import ConfigError, MemrelayError
+from memrelay.commands.tables import Column, format_table
+from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.outcomes import ForgottenMany
 from memrelay.plurals import format_count
 from memrelay.sealed.objects import from_base64, read_claimed_member
 from memrelay.sync_client import SyncMemoryClient
 
 _TOLD = {"erased": "erased", "already_erased": "was erased before", "not_found": "not found"}
+_WOULD = _TOLD | {"matched": "would be erased"}
+_SHOWN_MAX = 20  # texts of a dry run, each of which is asked for
+_COLUMNS = (Column("ID", is_id=True), Column("TEXT", is_text=True), Column("OUTCOME"))
 
 
 def register(add: Adder) -> None:
@@ -58,7 +64,8 @@ def forget(shell: Shell) -> None:
             found = client.forget_many(ids, dry_run=args.dry_run)
         else:
             found = _forget_matching(shell, client, filtered)
-    shell.show(_value(found), _lines(found, dry_run=args.dry_run))
+        texts = _read_texts(client, found, ids) if args.dry_run and not args.json else {}
+    shell.show(_value(found), _lines(found, texts, dry_run=args.dry_run))
     missing = sum(one.status == "not_found" for one in found.results or ())
     if missing:
         raise not_found(missing)
@@ -102,14 +109,33 @@ def _value(found: ForgottenMany) -> dict[str, Any]:
     return found.to_json()
 
 
-def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
+def _read_texts(
+    client: SyncMemoryClient, found: ForgottenMany, ids: Sequence[str]
+) -> dict[str, str]:
+    """Return the texts of the first memories that would be erased, by id."""
+    texts = {}
+    for memory_id in [*(ids or found.ids)][:_SHOWN_MAX]:
+        with suppress(NotFound):
+            texts[memory_id] = render_text(client.get(memory_id))
+    return texts
+
+
+def _lines(found: ForgottenMany, texts: Mapping[str, str], *, dry_run: bool) -> Iterator[str]:
     if found.results is not None:
-        yield from (f"{one.id}  {_TOLD.get(one.status, one.status)}" for one in found.results)
+        told = _WOULD if dry_run else _TOLD
+        rows = [
+            (one.id, texts.get(one.id, ""), told.get(one.status, one.status))
+            for one in found.results
+        ]
+        if dry_run:
+            yield from format_table(_COLUMNS, rows)
+            return
+        yield from (f"{one}  {outcome}" for one, _, outcome in rows)
         if found.receipts:
             yield _describe_receipts(found.receipts)
         return
     if dry_run:
-        yield from found.ids
+        yield from format_table(_COLUMNS[:2], [(one, texts.get(one, "")) for one in found.ids])
         yield f"{_count(found)} would be erased"
         return
     pending = "; an outside copy is still being erased" if found.pending else ""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from memrelay.commands.differences import list_changed_fields, word_diff
 from memrelay.commands.entries import render_text, tell_nothing_found, when, writer
 from memrelay.commands.ids import ID_HELP, find_id
-from memrelay.commands.parsers import Adder, add_page, public_key, whole
+from memrelay.commands.parsers import Adder, add_page, public_key, tags, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column
@@ -43,7 +43,9 @@ def add_filters(parser: ArgumentParser) -> None:
     """Add the options that narrow what is listed, or forgotten."""
     group = parser.add_argument_group("which memories")
     group.add_argument("--kind", choices=KINDS, help="only of this kind")
-    group.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
+    group.add_argument(
+        "--tag", action="extend", type=tags, metavar="TAG", help="a,b or repeated: all match"
+    )
     group.add_argument("--source", help="only of this source")
     group.add_argument("--writer", type=public_key, metavar="KEY", help="only by this public key")
     group.add_argument(

@@ -13,6 +13,7 @@ from memrelay.commands.parsers import (
     add_wait,
     pair,
     pairs,
+    tags,
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
@@ -33,7 +34,7 @@ def register(add: Adder) -> None:
 def _add_remember(parser: ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="the text (else standard input)")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--tag", action="extend", type=tags, metavar="TAG", help="a,b or repeated")
     parser.add_argument("--source")
     parser.add_argument(
         "--event-time", type=parse_time, metavar="TIME", help='2026-05-04, "3 days ago"'
@@ -78,8 +79,7 @@ def remember(shell: Shell) -> None:
         value = result.to_json()
         if args.wait:
             value["status"] = client.wait([result.id], timeout_s=args.wait)[0].status
-    known = " (known already)" if result.duplicate else ""
-    shell.show(value, [f"{result.id}  {value['status']}{known}"])
+    shell.show(value, [f"{result.id}  {_describe_stored(value['status'], result.duplicate)}"])
     tell_redacted(result.redacted)
     beside = [option for name, option in _BESIDE.items() if getattr(args, name)]
     if result.duplicate and beside:
@@ -89,6 +89,18 @@ def remember(shell: Shell) -> None:
         )
 
 
+def _describe_stored(status: str, is_known: bool) -> str:
+    """Say what became of a text: the API's words are those of jobs."""
+    stored = "known already" if is_known else "stored"
+    return f"{stored}, {_FOUND.get(status, 'can be found')}"
+
+
+_FOUND = {
+    "uploaded": "can be found",
+    "done": "can be found, by meaning too",
+    "failed": "but what is stored of it is damaged; `memrelay verify` says more",
+    "not_found": "but it is gone again",
+}
 # What the kind and the time make another memory of, these do not.
 _BESIDE = {
     "tag": "--tag",

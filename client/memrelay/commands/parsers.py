@@ -135,6 +135,14 @@ class Adder:
         return self._subparsers if self._asked in (None, name) else _UNASKED
 
 
+def tags(text: str) -> list[str]:
+    """Return the tags of a text: several stand between commas."""
+    found = [tag.strip() for tag in text.split(",")]
+    if not all(found):
+        raise ArgumentTypeError("a tag is empty; write TAG or TAG,TAG")
+    return found
+
+
 def pair(text: str) -> tuple[str, str]:
     """Return the two parts of KEY=VALUE."""
     key, separator, value = text.partition("=")
@@ -217,6 +225,17 @@ def add_wait(parser: ArgumentParser, *, default_s: float, of: str) -> None:
         metavar="SPAN",
         help=f"until {of} found by meaning, too; seconds, or 2m ({default_s:g}s)",
     )
+
+
+def share(text: str) -> float:
+    """Return a share from 0 to 1, also of per cent."""
+    plain = text.strip()
+    if not plain.endswith("%"):
+        return number(0, 1)(plain)
+    try:
+        return number(0, 100)(plain[:-1]) / 100
+    except ArgumentTypeError:
+        raise ArgumentTypeError("a share from 0% to 100%") from None
 
 
 def public_key(text: str) -> str:

@@ -18,6 +18,8 @@ from memrelay.commands.parsers import (
     pair,
     pairs,
     public_key,
+    share,
+    tags,
     whole,
 )
 from memrelay.commands.shell import Shell, text_of
@@ -25,7 +27,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.tables import display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
-from memrelay.models import KINDS, MODES, Memory
+from memrelay.models import KINDS, MODES, Memory, relevance_percent
 from memrelay.operations.reading import MIN_RELEVANCE, Reading
 
 
@@ -54,10 +56,10 @@ def _add_recall(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--min-relevance",
-        type=number(0, 1),
+        type=share,
         default=MIN_RELEVANCE,
-        metavar="X",
-        help="0 to 1 (0.3)",
+        metavar="SHARE",
+        help="only as near in meaning or words: 0% to 100%, or 0 to 1 (30%)",
     )
     parser.add_argument(
         "--max-tokens",
@@ -90,7 +92,9 @@ def _add_narrowing(parser: ArgumentParser) -> None:
         help="instead of the profile's; repeatable, up to 16",
     )
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these; repeatable")
-    parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
+    parser.add_argument(
+        "--tag", action="extend", type=tags, metavar="TAG", help="a,b or repeated: all match"
+    )
     parser.add_argument(
         "--after", "--since", type=parse_bound, metavar="TIME", help="at or after: 7d, 2026-05-04"
     )
@@ -225,14 +229,15 @@ def _format_details(memory: Memory, shown_id: str) -> Iterator[str]:
     yield _memory_line(memory, shown_id)
     if (why := memory.explain) is None:
         return
-    cosine = "no vector yet" if why.cosine is None else f"cosine {why.cosine:.3f}"
-    yield f"      {cosine}, words {why.keyword:.3f}: {', '.join(why.matched) or 'none matched'}"
-    parts = " + ".join(f"{name} {part:.3f}" for name, part in why.parts.items() if part)
-    yield f"      score {memory.score or 0:.3f}{f' = {parts}' if parts else ''}"
+    meaning = "not known yet" if why.cosine is None else f"{max(0.0, why.cosine):.0%}"
+    words = ", ".join(why.matched) or "none matched"
+    yield f"      meaning {meaning}, words {why.keyword:.0%}: {words}"
+    parts = " + ".join(f"{name} {part:.0%}" for name, part in why.parts.items() if part)
+    yield f"      ordered by {memory.score or 0:.0%}{f' = {parts}' if parts else ''}"
 
 
 def _memory_line(memory: Memory, shown_id: str) -> str:
-    near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
+    near = "" if memory.distance is None else f"{relevance_percent(memory.distance):3}%  "
     return f"{near}{shown_id}  {one_entry(render_text(memory))}"
 
 

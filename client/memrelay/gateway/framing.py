@@ -22,7 +22,7 @@ from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
-from memrelay.models import Memory
+from memrelay.models import Memory, relevance_percent
 from memrelay.outcomes import marks_of
 from memrelay.sealed.keys import mask_key
 
@@ -237,11 +237,6 @@ def _tokens(words: int, size: int) -> int:
 def memory_chars_max(settings: GatewaySettings) -> int | None:
     """Return how many characters of one memory may be shown: a character is at least one byte."""
     return 4 * settings.injection_tokens_max or None
-
-
-def relevance_percent(distance: float) -> int:
-    """Return 1 − distance in percent, from 0 to 100."""
-    return round(100 * min(1.0, max(0.0, 1 - distance)))
 
 
 def _tags(tag: str) -> tuple[str, str]:

@@ -10,11 +10,11 @@ from typing import Any
 from memrelay.answers import rfc3339
 from memrelay.errors import Conflict, NotAllowed, NotFound, NotGranted, ServerError
 from memrelay.extraction import degradation
-from memrelay.gateway.framing import Reader, is_unsure, relevance_percent, writer_of
+from memrelay.gateway.framing import Reader, is_unsure, writer_of
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.quoting import escape, quote
-from memrelay.models import Analysis, Memory, Remembered
+from memrelay.models import Analysis, Memory, Remembered, relevance_percent
 
 PREVIEW_FACTS = 3
 _CONFLICTS = {

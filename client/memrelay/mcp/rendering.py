@@ -27,7 +27,6 @@ from memrelay.gateway.framing import (
     is_suspicious,
     is_unsure,
     presentable,
-    relevance_percent,
     select_texts,
     writer_of,
 )
@@ -42,6 +41,7 @@ from memrelay.models import (
     NamespaceInfo,
     Recalled,
     Remembered,
+    relevance_percent,
     secrets_in,
 )
 from memrelay.outcomes import Edited, ForgottenMany, marks_of
