@@ -90,10 +90,7 @@ def http_server(profile, *options):
         text=True,
     )
     try:
-        lines = []
-        while not lines or lines[-1] not in {"}\n", ""}:
-            lines.append(process.stdout.readline())
-        yield json.loads("".join(lines)), process
+        yield json.loads(process.stdout.readline()), process
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
@@ -127,9 +124,9 @@ async def over_stdio(profile, *options):
 
 
 @asynccontextmanager
-async def in_process(profile, **settings):
+async def in_process(profile, tools="all", **settings):
     memory = MemoryClient.from_settings(Settings.load(profile, environ={}, **settings))
-    async with Client(build(LiveProfile(memory))) as client:
+    async with Client(build(LiveProfile(memory), tools=tools)) as client:
         yield client
 
 

@@ -288,7 +288,7 @@ def is_bounded(schema):
 async def test_a_kind_is_one_of_the_relayers(served):
     async with over_http(served) as client:
         [tool] = [t for t in (await client.list_tools()).tools if t.name == "memory_remember"]
-    assert tool.input_schema["properties"]["kind"]["anyOf"][0]["enum"] == list(KINDS)
+    assert tool.input_schema["properties"]["kind"]["enum"] == list(KINDS)
 
 
 async def test_an_agent_has_its_own_namespace_and_no_other(home):

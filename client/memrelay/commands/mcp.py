@@ -3,13 +3,14 @@
 It does not own the server (`mcp/`) or exit codes (`cli.py`).
 """
 
+import json
 import logging
-import sys
+from argparse import ArgumentParser
 
 from memrelay.async_client import MemoryClient
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.commands.streams import warn
+from memrelay.commands.streams import ascii_only, warn
 from memrelay.config import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway.profiles import LiveProfile
@@ -26,6 +27,57 @@ def register(add: Adder) -> None:
         "--http", action="store_true", help="streamable HTTP on 127.0.0.1 instead of stdio"
     )
     parser.add_argument("--port", type=int, metavar="N", help=f"with --http: {PORT}, 0 for any")
+    _add_tools(parser)
+    actions = Adder(parser.add_subparsers(metavar="ACTION"))
+    installing = actions("install", install, namespace=False)
+    _add_choice(installing)
+    installing.add_argument(
+        "--list", action="store_true", help="show the clients and what they have"
+    )
+    installing.add_argument(
+        "--shared", action="append", metavar="NAMESPACE", help="the keys hold it, too; repeatable"
+    )
+    _add_tools(installing)
+    uninstalling = actions("uninstall", uninstall, namespace=False, agent=False)
+    _add_choice(uninstalling)
+    uninstalling.add_argument(
+        "--revoke", action="store_true", help="and revoke the keys that the clients had"
+    )
+
+
+def _add_choice(parser: ArgumentParser) -> None:
+    parser.add_argument("client", nargs="*", help="clients, as `install --list` names them")
+    parser.add_argument("--all", action="store_true", help="all that are found here")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would change")
+    parser.add_argument(
+        "--project",
+        nargs="?",
+        const=".",
+        metavar="FOLDER",
+        help="the files of a project (of the current folder) instead of the user's",
+    )
+
+
+def _add_tools(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--tools",
+        choices=("all", "core", "read"),
+        help="fewer of them take less of a model's context: the most used, or those that read",
+    )
+
+
+def install(shell: Shell) -> None:
+    """Set MCP clients up, each with a key of its own."""
+    from memrelay.commands import mcp_install  # noqa: PLC0415 - a server does without it
+
+    mcp_install.install(shell)
+
+
+def uninstall(shell: Shell) -> None:
+    """Take back what install did, byte for byte where nobody changed the file since."""
+    from memrelay.commands import mcp_install  # noqa: PLC0415 - a server does without it
+
+    mcp_install.uninstall(shell)
 
 
 def mcp(shell: Shell) -> None:
@@ -47,7 +99,7 @@ def mcp(shell: Shell) -> None:
     # The libraries' log lines quote what they were sent; ours do not.
     logging.basicConfig(level=logging.CRITICAL, format="memrelay: %(message)s")
     logging.getLogger("memrelay").setLevel(logging.WARNING)
-    server = build(profile)
+    server = build(profile, tools=args.tools or "all")
     if not args.http:
         return serve_stdio(server)
     path = shell.profile_path()
@@ -56,8 +108,9 @@ def mcp(shell: Shell) -> None:
 
     def ready(url: str) -> None:
         if args.json:
-            shell.show({"url": url, "token_file": str(token_path)}, ())
-            sys.stdout.flush()
+            # On one line: a program waits for it, and this one goes on.
+            value = {"url": url, "token_file": str(token_path)}
+            shell.say(json.dumps(value, ensure_ascii=ascii_only()))
         else:
             warn(f"MCP is at {url}; its bearer token is in {token_path}")
 

@@ -33,6 +33,7 @@ from memrelay.gateway.framing import (
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.mcp.schemas import without_receipts
 from memrelay.models import (
     KINDS,
     Analysis,
@@ -235,9 +236,10 @@ def describe_redactions(result: Remembered | Analysis | Edited) -> str:
 
 
 def make_result(text: str, answer: Answer) -> CallToolResult:
-    """Return a tool\'s answer: a text, and the same as values."""
+    """Return a tool's answer: a text, and the same as values, but for receipts."""
     return CallToolResult(
-        content=[TextContent(type="text", text=text)], structured_content=_safe(answer.to_json())
+        content=[TextContent(type="text", text=text)],
+        structured_content=_safe(without_receipts(answer.to_json())),
     )
 
 

@@ -9,8 +9,7 @@ It does not own how an argument is read (`argument_types.py`), what a model read
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -51,6 +50,7 @@ from memrelay.mcp.rendering import (
     render_list,
     render_one,
 )
+from memrelay.mcp.schemas import shorten_schema, without_receipts
 from memrelay.models import Forgotten, NamespaceInfo, Remembered, Restored
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
@@ -58,6 +58,13 @@ from memrelay.plurals import format_count
 from memrelay.sealed.keys import normalise_namespace
 
 _REVIEWED = 20
+CORE = ("memory_recall", "memory_remember", "memory_get", "memory_edit", "memory_forget")
+# Which tools a model is told of: each costs a part of its context.
+SETS: Mapping[str, Callable[[Tool], bool]] = {
+    "all": lambda tool: True,
+    "core": lambda tool: tool.name in CORE,
+    "read": lambda tool: bool(tool.annotations and tool.annotations.read_only_hint),
+}
 
 
 class _Tools:
@@ -358,7 +365,7 @@ class _Tools:
             gone = await self._client.forget_matching(
                 namespace=namespace, dry_run=dry_run, **filters
             )
-        return make_result(describe_erasure(gone, dry_run=dry_run), replace(gone, receipts=()))
+        return make_result(describe_erasure(gone, dry_run=dry_run), gone)
 
     async def memory_restore(
         self,
@@ -403,10 +410,10 @@ def reader_of(profile: LiveProfile) -> Reader:
     return Reader(public_key=settings.public_key, namespace=normalise_namespace(settings.namespace))
 
 
-def tools_of(profile: LiveProfile) -> list[Tool]:
-    """Return the tools of one agent's memory."""
+def tools_of(profile: LiveProfile, chosen: str = "all") -> list[Tool]:
+    """Return the tools of one agent's memory; `chosen` is a key of `SETS`."""
     tools = _Tools(profile)
-    return [
+    made = [
         _tool(tools.memory_recall, "Search the memory", read_only=True),
         _tool(tools.memory_remember, "Remember a statement"),
         _tool(tools.memory_analyze, "Remember the facts of a text", idempotent=False),
@@ -422,6 +429,7 @@ def tools_of(profile: LiveProfile) -> list[Tool]:
         _tool(tools.memory_restore, "Rebuild the search index"),
         _tool(tools.memory_namespaces, "List the namespaces", read_only=True),
     ]
+    return [tool for tool in made if SETS[chosen](tool)]
 
 
 def _tool(
@@ -445,8 +453,10 @@ def _tool(
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
-    tool.parameters = arguments.model_json_schema(by_alias=True)
-    tool.fn_metadata = TextsAsTheyCame(**dict(tool.fn_metadata))
+    tool.parameters = shorten_schema(arguments.model_json_schema(by_alias=True))
+    metadata = dict(tool.fn_metadata)
+    metadata["output_schema"] = without_receipts(metadata["output_schema"])
+    tool.fn_metadata = TextsAsTheyCame(**metadata)
     return tool
 
 
