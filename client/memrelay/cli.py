@@ -166,6 +166,14 @@ def _tell_times(args: Namespace) -> None:
             warn(f"--{name.replace('_', '-')} {note}.")
 
 
+class _Formatter(RawDescriptionHelpFormatter):
+    """Lays the list of commands out with each in one line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=17)
+        self._action_max_length = 15  # argparse counts these without their own indentation
+
+
 def _find_command_word(given: Sequence[str]) -> str | None:
     """Return the word that may be a command, None where one may stand behind an option."""
     first = given[0] if given else "--help"
@@ -182,7 +190,7 @@ def build_parser(asked: str | None = None) -> ArgumentParser:
         prog="memrelay",
         description="Long-term memory for AI agents that nobody else can read.",
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="version", version=_VERSION)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)

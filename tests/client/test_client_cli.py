@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from memrelay import __version__
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
+from memrelay.commands.catalogue import SUMMARIES
 from memrelay.commands.exit_codes import MEANINGS
 from memrelay.commands.shell import text_of
 from memrelay.config import read_profile
@@ -107,7 +109,26 @@ def test_what_is_no_command_is_told_of_all_of_them(asked):
     assert build_parser(asked).format_help() == build_parser().format_help()
 
 
+def test_a_list_of_commands_has_each_in_one_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = build_parser("--help").format_help().splitlines()
+    for name, summary in SUMMARIES.items():
+        assert f"    {name:<11}  {summary}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_begins_with_the_arguments_alone(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--help"], {})
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"usage: memrelay {' '.join(command)} [OPTIONS]")
+    assert "--" not in first
+
+
 def test_exit_codes_are_documented():
+    page = (Path(__file__).parents[2] / "client/docs/commands.md").read_text()
+    table = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    assert table == [(str(code), meaning) for code, meaning in MEANINGS.items()]
     shown = build_parser().format_help()
     assert "exit codes" in shown
     assert all(f"\n  {code:<3}  " in shown for code in MEANINGS)

@@ -100,7 +100,7 @@ def init(shell: Shell) -> None:
 
 
 def status(shell: Shell) -> None:
-    """Show the relayer, the account, this key, the gateway's switches and the namespaces."""
+    """Show the relayer, the account, this key and the namespaces."""
     switches = GatewaySettings.of(settings_table(None, shell.args.profile, shell.environ))
     with shell.client() as client:
         settings = client.settings

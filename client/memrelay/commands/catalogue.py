@@ -12,26 +12,21 @@ from memrelay.commands.parsers import Adder
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "account": {
         "init": "Make keys and an account, and write the profile.",
-        "status": "Show the relayer, the account, this key, the gateway's switches and the"
-        " namespaces.",
+        "status": "Show the relayer, the account, this key and the namespaces.",
         "receipts": "Check the account's history against what was seen before.",
         "trust": "Pin another relayer key in the profile.",
     },
     "keys": {"keys": "Show, add or revoke the keys of the account; recover it."},
     "rotation": {
-        "rotate": "Give everybody new keys, but those who are revoked, and seal memories anew"
-        " under them.",
+        "rotate": "Give everybody new keys, and seal memories anew under them.",
     },
     "agents": {"agents": "Give each agent its own keys; see, replace and revoke them."},
     "verify": {
-        "verify": "Check the whole history and everything stored against it; exit code 0 only if"
-        " all holds.",
-        "checkpoint": "Write a signed checkpoint of the account's history, to compare with later"
-        " or elsewhere.",
+        "verify": "Check the whole history, and everything stored against it.",
+        "checkpoint": "Write a signed checkpoint of the account's history.",
     },
     "events": {
-        "events": "Show what happened, by ids; with --follow, what happens. With --json, one value"
-        " a line.",
+        "events": "Show what happened, by ids; with --follow, what happens.",
         "webhooks": "Have a web server told what happens to the account.",
     },
     "memories": {
@@ -45,44 +40,38 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "listing": {
         "list": "Show memories and who wrote them, newest first.",
         "get": "Show one memory.",
-        "history": "Show all revisions of a memory, newest first: who wrote what, and what was"
-        " changed.",
-        "namespaces": "Show the namespaces: their size, last write and how long they keep; or"
-        " change the last.",
+        "history": "Show all revisions of a memory, and what was changed.",
+        "namespaces": "Show the namespaces, or change how long one keeps.",
         "usage": "Show what the account uses of what it may use.",
     },
     "correcting": {
         "edit": "Correct a memory; what it said before stays in its history.",
-        "pin": "Protect memories: never superseded by rule, merged, or expired by their namespace.",
+        "pin": "Protect memories from being superseded, merged or expired.",
         "unpin": "Take memories' protection away.",
-        "review": "Show the memories that somebody should look at, and decide on them.",
-        "settings": "Show what the account has chosen, for all its keys; change some of it.",
+        "review": "Show the memories that wait for a decision, and decide.",
+        "settings": "Show the account's settings, for all its keys; change some.",
     },
     "consolidating": {
         "consolidate": "Tidy a namespace up; everything is listed and can be undone.",
     },
     "forgetting": {
-        "forget": "Erase memories with their history: by id, those that fit, or all of"
-        " --namespace.",
-        "close": "Erase the whole account: memories, keys, history. Nobody can bring it back.",
+        "forget": "Erase memories with their history, for good.",
+        "close": "Erase the whole account; nobody can bring it back.",
     },
     "transfer": {
-        "import": "Bring memories and conversations along from files of other programs, or an"
-        " archive.",
-        "export": "Write memories to files that people can read and edit, or everything to an"
-        " archive.",
+        "import": "Store memories and conversations of other programs' files.",
+        "export": "Write memories to files for people, or all to an archive.",
     },
-    "mcp": {"mcp": "Offer the memory to an MCP client, which starts this command."},
-    "doctor": {"doctor": "Say what is wrong, and what to type; exit code 1 if anything is."},
+    "mcp": {"mcp": "Offer the memory to an MCP client."},
+    "doctor": {"doctor": "Say what is wrong, and what to type."},
     "gateway": {
-        "gateway": "Run the local gateway, which holds the agents' keys and answers their hooks"
-        " and tools.",
+        "gateway": "Run the local gateway, which remembers for the agents here.",
     },
     "openclaw": {"openclaw": "The memory of the agents of an OpenClaw on this machine."},
+    "completion": {"completion": "Print what completes commands in bash, zsh or fish."},
     "hermes": {"hermes": "The memory of a Hermes Agent on this machine."},
     "hook": {
-        "hook": "Answer an event of a coding agent, which runs this command; exit code 0 whatever"
-        " happens.",
+        "hook": "Answer an event of a coding agent, which runs this command.",
     },
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}

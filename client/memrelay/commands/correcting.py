@@ -118,7 +118,10 @@ def _new_text(given: str) -> str:
 
 
 def pin(shell: Shell) -> None:
-    """Protect memories: never superseded by rule, merged, or expired by their namespace."""
+    """Protect memories from being superseded, merged or expired.
+
+    No rule supersedes them, and their namespace lets none expire.
+    """
     _change_each(
         shell, lambda client, memory_id: client.pin(memory_id), "pinned", "was pinned already"
     )
@@ -180,7 +183,7 @@ def not_found(number: int) -> NotFound:
 
 
 def review(shell: Shell) -> None:
-    """Show the memories that somebody should look at, and decide on them."""
+    """Show the memories that wait for a decision, and decide."""
     action, ids = shell.args.action, shell.args.id
     if bool(ids) != (action != "list"):
         raise ConfigError(f"`review {action}` takes {'no ids' if ids else 'ids of memories'}.")
@@ -236,7 +239,7 @@ def _doubt_lines(memory: Doubtful, ids: Mapping[str, str]) -> Iterator[str]:
 
 
 def change_settings(shell: Shell) -> None:
-    """Show what the account has chosen, for all its keys; change some of it."""
+    """Show the account's settings, for all its keys; change some."""
     changes = {name: _value(name, text) for name, text in shell.args.setting}
     with shell.client() as client:
         found = client.change_settings(**changes) if changes else client.account_settings()

@@ -20,7 +20,10 @@ def register(add: Adder) -> None:
 
 
 def doctor(shell: Shell) -> None:
-    """Say what is wrong, and what to type; exit code 1 if anything is."""
+    """Say what is wrong, and what to type.
+
+    The exit code is 1 if anything is.
+    """
     args = shell.args
     case = Case(
         environ=shell.environ, profile=args.profile, agent=args.agent, namespace=args.namespace

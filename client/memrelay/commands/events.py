@@ -71,7 +71,10 @@ def _add_webhook(parser: ArgumentParser) -> None:
 
 
 def events(shell: Shell) -> None:
-    """Show what happened, by ids; with --follow, what happens. With --json, one value a line."""
+    """Show what happened, by ids; with --follow, what happens.
+
+    With --json, there is one value a line.
+    """
     args = shell.args
     after = 0 if args.after is None and not args.follow else args.after
     with shell.client() as client:

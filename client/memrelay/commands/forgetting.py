@@ -49,7 +49,10 @@ def _add_forget(parser: ArgumentParser) -> None:
 
 
 def forget(shell: Shell) -> None:
-    """Erase memories with their history: by id, those that fit, or all of --namespace."""
+    """Erase memories with their history, for good.
+
+    Name them by id, by what fits, or all of --namespace.
+    """
     args = shell.args
     filtered = any(value is not None for value in filters_of(args).values())
     if args.id and (filtered or args.namespace):
@@ -162,7 +165,10 @@ def _number(text: str) -> int:
 
 
 def close_account(shell: Shell) -> None:
-    """Erase the whole account: memories, keys, history. Nobody can bring it back."""
+    """Erase the whole account; nobody can bring it back.
+
+    Memories, keys and history go.
+    """
     with shell.client() as client:
         if shell.args.account_id != client.settings.account_id:
             raise ConfigError("This profile is for another account.")

@@ -48,7 +48,10 @@ def _add_options(parser: ArgumentParser) -> None:
 
 
 def gateway(shell: Shell) -> None:
-    """Run the local gateway, which holds the agents' keys and answers their hooks and tools."""
+    """Run the local gateway, which remembers for the agents here.
+
+    It holds the agents' keys, and answers their hooks and tools.
+    """
     if shell.args.action == "status":
         _status(shell)
     else:

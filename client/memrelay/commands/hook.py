@@ -29,7 +29,10 @@ def register(add: Adder) -> None:
 
 
 def hook(shell: Shell) -> None:
-    """Answer an event of a coding agent, which runs this command; exit code 0 whatever happens."""
+    """Answer an event of a coding agent, which runs this command.
+
+    The exit code is 0 whatever happens.
+    """
     from memrelay.coding.delivery import begin_delivery, deliver  # noqa: PLC0415
     from memrelay.coding.hook import Hook, HookAnswer, tell  # noqa: PLC0415
     from memrelay.coding.memory import CodingMemory, hooks_folder, outage_of  # noqa: PLC0415

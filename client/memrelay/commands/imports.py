@@ -122,7 +122,10 @@ def _offset(text: str) -> tzinfo:
 
 
 def import_files(shell: Shell) -> None:
-    """Bring memories and conversations along from files of other programs, or an archive."""
+    """Store memories and conversations of other programs' files.
+
+    An archive brings a whole account.
+    """
     args = shell.args
     paths = [expand_home(path) for path in args.path]
     if any(map(is_archive, paths)):

@@ -142,7 +142,10 @@ def get(shell: Shell) -> None:
 
 
 def history(shell: Shell) -> None:
-    """Show all revisions of a memory, newest first: who wrote what, and what was changed."""
+    """Show all revisions of a memory, and what was changed.
+
+    The newest comes first, with who wrote it.
+    """
     args = shell.args
     with shell.client() as client:
         found = client.history(find_id(client, args.id), namespace=args.namespace)
@@ -167,7 +170,10 @@ def _history_lines(found: History) -> Iterator[str]:
 
 
 def namespaces(shell: Shell) -> None:
-    """Show the namespaces: their size, last write and how long they keep; or change the last."""
+    """Show the namespaces, or change how long one keeps.
+
+    Shown are their size, their last write and how long they keep.
+    """
     args = shell.args
     change = args.ttl is not None or args.no_ttl
     if change != bool(args.name):

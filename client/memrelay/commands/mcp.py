@@ -81,7 +81,10 @@ def uninstall(shell: Shell) -> None:
 
 
 def mcp(shell: Shell) -> None:
-    """Offer the memory to an MCP client, which starts this command."""
+    """Offer the memory to an MCP client.
+
+    The client starts this command.
+    """
     args = shell.args
     if args.port is not None and not args.http:
         raise ConfigError("--port goes with --http.")

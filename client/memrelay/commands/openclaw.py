@@ -79,7 +79,8 @@ def uninstall(shell: Shell) -> None:
     try:
         config = Configuration(path)
     except NotEditable as error:
-        shell.show([str(change) for change in changes], [f"  {change}" for change in changes])
+        told = [str(change) for change in changes]
+        shell.show({"remove": told}, [f"  {change}" for change in told])
         raise ConfigError(f"{error} Take the lines above out of it yourself.") from None
     backup = None
     if _confirm_changes(shell, config, changes) and changes:

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -63,14 +63,18 @@ class Parser(ArgumentParser):
             return
         names = [str(choice) for choice in action.choices]
         meant = _suggest(str(value), names)
-        if action is self._subparsers_action():
+        if action.choices is find_actions(self):
             kind = str(action.metavar).lower()
             raise ArgumentError(None, f"there is no {kind} {value}{meant}")
         raise ArgumentError(action, f"{value} is none of {', '.join(names)}{meant}")
 
-    def _subparsers_action(self) -> Action | None:
-        groups = self._subparsers
-        return groups._group_actions[0] if groups is not None else None
+    def format_help(self) -> str:
+        """Return the help; its first line has the arguments alone, for the options stand below."""
+        formatter = self._get_formatter()
+        formatter.add_usage(None, self._get_positional_actions(), [])
+        line = formatter.format_help().removeprefix("usage: ").strip()
+        self.usage = line.replace(self.prog, f"{self.prog} [OPTIONS]", 1)
+        return super().format_help()
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # argparse passes over it when help or the version cannot be written.
@@ -78,6 +82,12 @@ class Parser(ArgumentParser):
             file.write(message)
         else:
             super()._print_message(message, file)
+
+
+def find_actions(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
+    """Return the parsers of a parser's commands or actions, none if it has no such."""
+    groups = parser._subparsers
+    return {} if groups is None else groups._group_actions[0].choices  # type: ignore[return-value]
 
 
 def _suggest(given: str, names: Sequence[str]) -> str:
@@ -112,18 +122,20 @@ class Adder:
         self, name: str, command: Command, *, namespace: bool = True, agent: bool = True
     ) -> ArgumentParser:
         """Add a command and return its parser."""
+        text = command.__doc__ or ""
         added: ArgumentParser = self._among(name).add_parser(
-            name, help=command.__doc__, description=command.__doc__
+            name, help=text.partition("\n")[0], description=text
         )
         added.set_defaults(command=command)
-        added.add_argument("--json", action="store_true", help="print one JSON value")
-        added.add_argument(
+        common = added.add_argument_group("of most commands")
+        common.add_argument("--json", action="store_true", help="print one JSON value")
+        common.add_argument(
             "--profile", type=parse_nonempty, metavar="PATH", help="the profile file"
         )
         if agent:
-            added.add_argument("--agent", metavar="NAME", help="act with this agent's own key")
+            common.add_argument("--agent", metavar="NAME", help="act with this agent's own key")
         if namespace:
-            added.add_argument("--namespace", metavar="NAME", help="instead of the profile's")
+            common.add_argument("--namespace", metavar="NAME", help="instead of the profile's")
         return added
 
     def group(self, name: str, description: str) -> "Adder":

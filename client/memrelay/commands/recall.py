@@ -59,7 +59,7 @@ def _add_recall(parser: ArgumentParser) -> None:
         type=share,
         default=MIN_RELEVANCE,
         metavar="SHARE",
-        help="only as near in meaning or words: 0% to 100%, or 0 to 1 (30%)",
+        help="only as near in meaning or words: 0%% to 100%%, or 0 to 1 (30%%)",
     )
     parser.add_argument(
         "--max-tokens",

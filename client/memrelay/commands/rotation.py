@@ -63,7 +63,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def rotate(shell: Shell) -> None:
-    """Give everybody new keys, but those who are revoked, and seal memories anew under them."""
+    """Give everybody new keys, and seal memories anew under them.
+
+    Those who are revoked get none.
+    """
     args = shell.args
     if args.reseal and args.namespace:
         raise ConfigError("Choose either --reseal or --namespace.")

@@ -59,7 +59,7 @@ def _add_export(parser: ArgumentParser) -> None:
 
 
 def export(shell: Shell) -> None:
-    """Write memories to files that people can read and edit, or everything to an archive."""
+    """Write memories to files for people, or all to an archive."""
     args = shell.args
     if args.file is not None:
         chosen = args.format or args.out or args.from_archive

@@ -52,7 +52,10 @@ def _add_verify(parser: ArgumentParser) -> None:
 
 
 def verify(shell: Shell) -> None:
-    """Check the whole history and everything stored against it; exit code 0 only if all holds."""
+    """Check the whole history, and everything stored against it.
+
+    The exit code is 0 only if all holds.
+    """
     args = shell.args
     with shell.client() as client, ExitStack() as line:
         found = client.verify(
@@ -110,7 +113,10 @@ def _line(finding: Finding) -> str:
 
 
 def checkpoint(shell: Shell) -> None:
-    """Write a signed checkpoint of the account's history, to compare with later or elsewhere."""
+    """Write a signed checkpoint of the account's history.
+
+    Compare with it later, or elsewhere.
+    """
     path = expand_home(shell.args.file)
     to_output = shell.args.file == "-"
     if not to_output and path.exists() and not shell.args.force:
