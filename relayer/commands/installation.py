@@ -13,7 +13,7 @@ import click
 
 from relayer import health
 from relayer.clock import utc_now
-from relayer.commands.failures import Exit
+from relayer.commands.failures import EXIT_FAILED, Exit
 from relayer.commands.options import (
     json_option,
     run,
@@ -159,12 +159,15 @@ def health_command(data_dir: Path, as_json: bool) -> None:
 )
 @json_option
 def doctor_command(key: str, as_json: bool, **values: Any) -> None:
-    """Say what is wrong with this installation, and what to type."""
+    """Say what is wrong with this installation, and what to type.
+
+    Exit code 1: something is. Warnings are not counted.
+    """
     from relayer.upkeep import doctor  # noqa: PLC0415  # as above
 
     settings = settings_of(values)
 
-    async def work() -> list[dict[str, Any]]:
+    async def work() -> list[doctor.Finding]:
         if not settings.llm_model:
             return await doctor.examine(settings, key)
         from relayer.services import build_language_model  # noqa: PLC0415  # as above
@@ -177,5 +180,9 @@ def doctor_command(key: str, as_json: bool, **values: Any) -> None:
             await model.close()
 
     findings = run(work())
-    show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
-    sys.exit(0 if all(f["ok"] for f in findings) else 1)
+    problems = sum(found["state"] == doctor.PROBLEM for found in findings)
+    data = {"ok": not problems, "findings": findings}
+    show(data, as_json, lambda: doctor.as_text(findings))
+    if problems:
+        wrong = "One thing is" if problems == 1 else f"{problems} things are"
+        raise Exit(EXIT_FAILED, f"{wrong} wrong.")

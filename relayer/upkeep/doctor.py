@@ -11,8 +11,9 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Final, TypedDict
 
 from relayer import health, process
 from relayer.clock import Clock, rfc3339, utc_now
@@ -39,25 +40,54 @@ from relayer.settings import Settings, SettingsError, open_to_this_machine
 from relayer.storage import Storage, write_folders
 from relayer.upkeep import check, reindex, sample
 
-Finding = dict[str, Any]
 Built = Embedder | RelayerError | None  # None is none that the settings name
 Probe = int | Unavailable | None  # facts that a language model found; None: there is no model
+OK, WARNING, PROBLEM = "ok", "warning", "problem"  # the client's doctor has the same, and one more
 SENTENCE = "user: I am Anna, and I have lived in Porto since 2019."
 DISK_BYTES_MIN = 1 << 30
 CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
 
 
-# The beginning of a failure's words → what mends it; the address is that of whichever is set.
-_ENDPOINT_DO = {
-    "no connection": "start the endpoint, or mend RELAYER_EMBEDDING_BASE_URLS or OPENAI_BASE_URL",
-    "timeout": "RELAYER_EMBEDDING_TIMEOUT_S=60, or give the model a faster machine",
-    "status 3": "RELAYER_EMBEDDING_BASE_URLS, the address it points to: redirects are not followed",
-    "status 401": "OPENAI_API_KEY=, the key that the endpoint wants",
-    "status 403": "OPENAI_API_KEY=, a key that may use RELAYER_EMBEDDING_MODEL",
-    "status 404": "RELAYER_EMBEDDING_BASE_URLS as it stands before /embeddings, mostly up to /v1, "
-    "and RELAYER_EMBEDDING_MODEL as the endpoint calls it",
-    "status 429": "look at the limits and the credit of the key in OPENAI_API_KEY",
-    "status 4": "RELAYER_EMBEDDING_MODEL, a model that the endpoint has and that embeds texts",
+class Finding(TypedDict):
+    """The result of a check, in the form of `memrelay doctor`.
+
+    `state` is `ok`, `warning` (it works, but not as it should) or `problem`. `command` is the text
+    to type, or a setting with its value; None where there is nothing to type.
+    """
+
+    check: str
+    state: str
+    detail: str
+    command: str | None
+
+
+# The beginning of a failure's words → what mends it, and the setting to type if it is one; the
+# address is that of whichever is set.
+_ENDPOINT: Final[dict[str, tuple[str, str | None]]] = {
+    "no connection": (
+        "start the endpoint, or mend RELAYER_EMBEDDING_BASE_URLS or OPENAI_BASE_URL",
+        None,
+    ),
+    "timeout": (
+        "wait longer, or give the model a faster machine",
+        "RELAYER_EMBEDDING_TIMEOUT_S=60",
+    ),
+    "status 3": (
+        "redirects are not followed: set the address that it points to",
+        "RELAYER_EMBEDDING_BASE_URLS=URL",
+    ),
+    "status 401": ("set the key that the endpoint wants", "OPENAI_API_KEY=KEY"),
+    "status 403": ("set a key that may use RELAYER_EMBEDDING_MODEL", "OPENAI_API_KEY=KEY"),
+    "status 404": (
+        "set the address as it stands before /embeddings, mostly up to /v1, and"
+        " RELAYER_EMBEDDING_MODEL as the endpoint calls it",
+        "RELAYER_EMBEDDING_BASE_URLS=URL",
+    ),
+    "status 429": ("look at the limits and the credit of the key in OPENAI_API_KEY", None),
+    "status 4": (
+        "set a model that the endpoint has and that embeds texts",
+        "RELAYER_EMBEDDING_MODEL=NAME",
+    ),
 }
 
 
@@ -68,7 +98,7 @@ async def examine(
     language_model: LanguageModel | None = None,
     clock: Clock = utc_now,
 ) -> list[Finding]:
-    """One finding per thing that can be wrong: `{check, ok, detail, do}`.
+    """Return a finding for each thing that can be wrong.
 
     `key` is the beginning of a public key to look up. `language_model` is the one that the settings
     name; it is asked once.
@@ -98,13 +128,23 @@ def _built(settings: Settings) -> Built:
         return error
 
 
-def _finding(check: str, ok: bool, detail: str, do: str = "") -> Finding:
-    return {"check": check, "ok": ok, "detail": detail, "do": "" if ok else do}
+def _finding(
+    check: str, is_ok: bool, detail: str, command: str | None = None, *, advice: str = ""
+) -> Finding:
+    """Return that it is well, or else a problem with what mends it."""
+    if is_ok:
+        return {"check": check, "state": OK, "detail": detail, "command": None}
+    whole = f"{detail}; {advice}" if advice else detail
+    return {"check": check, "state": PROBLEM, "detail": whole, "command": command}
+
+
+def _warning(check: str, detail: str, command: str) -> Finding:
+    return {"check": check, "state": WARNING, "detail": detail, "command": command}
 
 
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
-    return _finding("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
+    return _finding("python", sys.version_info >= (3, 11), version, advice="install 3.11 or newer")
 
 
 def _disk(settings: Settings) -> Finding:
@@ -113,13 +153,13 @@ def _disk(settings: Settings) -> Finding:
     folders = [next(f for f in (one, *one.parents) if f.exists()) for one in given]
     for folder in folders:
         if not os.access(folder, os.W_OK | os.X_OK):
-            do = "look at how its disk is mounted, and whose it is"
-            return _finding("disk", False, f"{folder} cannot be written to", do)
+            advice = "look at how its disk is mounted, and whose it is"
+            return _finding("disk", False, f"{folder} cannot be written to", advice=advice)
     free = {folder: shutil.disk_usage(folder).free for folder in folders}
     least = min(folders, key=lambda folder: free[folder])
     where = f" in {least}" if len(free) > 1 else ""
     detail = f"{free[least] / 2**30:.1f} GiB free{where}"
-    return _finding("disk", free[least] >= DISK_BYTES_MIN, detail, f"make room in {least}")
+    return _finding("disk", free[least] >= DISK_BYTES_MIN, detail, advice=f"make room in {least}")
 
 
 def _model(settings: Settings, built: Built) -> Finding:
@@ -139,7 +179,7 @@ def _model(settings: Settings, built: Built) -> Finding:
 async def _storage(
     settings: Settings, key: str, built: Built, probe: Probe, clock: Clock
 ) -> list[Finding]:
-    do = f"read the message; then relayer serve{at(settings)}"
+    command = f"relayer serve{at(settings)}"
     try:
         async with as_found(settings, clock) as storage:
             found = [
@@ -153,12 +193,16 @@ async def _storage(
             ]
             return [*found, await _key(storage, key, clock)] if key else found
     except NotInstalled as error:
-        message, do = str(error), error.do
+        message = str(error)
+        if error.do.startswith("relayer "):
+            command = error.do
+        else:
+            return [_finding("database", False, message, advice=error.do)]
     except RelayerError as error:
         message = error.message
     except (SettingsError, IdentityError, PostgresError) as error:
         message = str(error)
-    return [_finding("database", False, message, do)]
+    return [_finding("database", False, message, command)]
 
 
 async def _cluster(storage: Storage) -> list[Finding]:
@@ -184,7 +228,7 @@ async def _clock(storage: Storage, clock: Clock) -> Finding:
 
 async def _blobs(storage: Storage, settings: Settings) -> Finding:
     """Whether the blob store answers, and is the one that has the blobs."""
-    do = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
+    advice = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
     try:
         await storage.blobs.marked(AccountId(bytes(32)))
         if storage.blobs.transactional:
@@ -193,14 +237,15 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
         else:
             found = await sample.take(storage)
     except Unavailable as error:
-        return _finding("blobs", False, f"{settings.blob_store}: {error.message}", do)
+        told = f"{settings.blob_store}: {error.message.removesuffix('.')}"
+        return _finding("blobs", False, told, advice=advice)
     except SettingsError as error:
-        return _finding("blobs", False, str(error), do)
+        return _finding("blobs", False, str(error), advice=advice)
     if not found.missing:
         return _finding("blobs", True, f"{settings.blob_store}, answering")
     if found.missing == found.looked:
         detail = f"{settings.blob_store}: {check.NONE_THERE} ({found.looked} looked for)"
-        return _finding("blobs", False, detail, check.LOOK_AT_STORE)
+        return _finding("blobs", False, detail, advice=check.LOOK_AT_STORE)
     some = f"of {found.looked} blobs looked for, {found.missing} are not there or cannot be read"
     return _finding(
         "blobs", False, f"{settings.blob_store}: {some}", f"relayer check{at(settings)}"
@@ -219,7 +264,7 @@ async def _identity(storage: Storage, settings: Settings) -> Finding:
         "identity",
         not others,
         detail,
-        "put the old key file back (deploy/backup.md); relayer serve for one identity only",
+        advice="put the old key file back (deploy/backup.md), and serve with one key only",
     )
 
 
@@ -233,8 +278,8 @@ async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
             versions = reindex.versions_by(built)
         report = await reindex.examine(storage, versions)
     except Unavailable as error:
-        do = f"relayer doctor{at(settings)}"
-        return _finding("index", False, f"cannot tell: {error.message}", do)
+        again = f"relayer doctor{at(settings)}"
+        return _finding("index", False, f"cannot tell: {error.message}", again)
     works = running_url(settings.data_dir) is not None or not report.total("waiting")
     return _finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
 
@@ -259,17 +304,16 @@ async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Cloc
         else ""
     )
     if probe is None:
-        set_one = f"relayer serve{at(settings)} --llm-model NAME (or RELAYER_LLM_MODEL) sets one"
-        detail = f"from rules: no language model is set; {set_one}"
-        return _finding("facts", True, detail + lately)
+        detail = "from rules, which find fewer: no language model is set (deploy/README.md)"
+        return _warning("facts", detail + lately, "RELAYER_LLM_MODEL=NAME")
     model_name = f"the language model {settings.llm_model}"
     if isinstance(probe, Unavailable):
         detail = f"{model_name} fails ({cause_of(probe)}): turns wait, or rules take over"
-        do = "look at RELAYER_LLM_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and the model's server"
-        return _finding("facts", False, detail + lately, do)
+        advice = "look at RELAYER_LLM_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and the model's server"
+        return _finding("facts", False, detail + lately, advice=advice)
     detail = f"from {model_name}" if probe else f"{model_name} finds none in a plain sentence"
-    do = "name a model that follows instructions: RELAYER_LLM_MODEL"
-    return _finding("facts", probe > 0, detail + lately, do)
+    advice = "name a model that follows instructions"
+    return _finding("facts", probe > 0, detail + lately, "RELAYER_LLM_MODEL=NAME", advice=advice)
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
@@ -277,8 +321,10 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     add = "memrelay keys add --namespace NAME"  # which the owner of the account types
     rows = await statements.keys_beginning(storage.database, beginning.lower())
     if len(rows) != 1:
-        detail = "several begin so" if rows else "unknown: no account here ever granted it anything"
-        return _finding("key", False, detail, "give the whole public key" if rows else add)
+        if rows:
+            return _finding("key", False, "several begin so", advice="give the whole public key")
+        unknown = "unknown: no account here ever granted it anything"
+        return _finding("key", False, unknown, add)
     account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
     keys = await storage.accounts.all_keys(account)
     entry = next(entry for entry in keys if entry["public_key"] == public_key)
@@ -293,8 +339,8 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
 async def _embedder(settings: Settings, built: Built) -> list[Finding]:
     """Tell whether each endpoint, or the model that runs here, embeds a word."""
     if isinstance(built, RelayerError):
-        do = model.fetch_command(named(settings.embedder))
-        return [_finding("embedder", False, built.message, do)]
+        command = model.fetch_command(named(settings.embedder))
+        return [_finding("embedder", False, built.message, command)]
     if built is None:
         return [_finding("embedder", True, "none: recall by keyword only")]
     urls = settings.embedding_urls
@@ -316,18 +362,20 @@ async def _embeds(embedder: Embedder, name: str) -> Finding:
         await embedder.embed(["memory"])
     except Unavailable as error:
         cause = error.cause or error.message
-        return _finding("embedder", False, f"{name}: {cause}", _do_about(cause))
+        advice, setting = _mend(cause)
+        return _finding("embedder", False, f"{name}: {cause}", setting, advice=advice)
     return _finding("embedder", True, f"{name}, embeds")
 
 
-def _do_about(cause: str) -> str:
-    """What to type where an endpoint does not embed, by the words of its failure."""
+def _mend(cause: str) -> tuple[str, str | None]:
+    """Return what to do where an endpoint does not embed, by the words of its failure."""
     if other := re.match(rf"{answers.DIMENSION}(\d+)", cause):
-        return f"RELAYER_EMBEDDING_DIM={other[1]}, and restart"
-    return next(
-        (do for words, do in _ENDPOINT_DO.items() if cause.startswith(words)),
-        "look at what answers at RELAYER_EMBEDDING_BASE_URLS, or OPENAI_BASE_URL, and at its log",
+        return "set it, and restart", f"RELAYER_EMBEDDING_DIM={other[1]}"
+    otherwise = (
+        "look at what answers at RELAYER_EMBEDDING_BASE_URLS, or OPENAI_BASE_URL, and at its log"
     )
+    found = (mended for words, mended in _ENDPOINT.items() if cause.startswith(words))
+    return next(found, (otherwise, None))
 
 
 def _server(settings: Settings) -> Finding:
@@ -339,10 +387,11 @@ def _server(settings: Settings) -> Finding:
     try:
         told = health.ask(settings.data_dir)
     except OSError as error:
-        return _finding("server", False, str(error), "look at its log, or begin it anew")
+        return _finding("server", False, str(error), advice="look at its log, or start it anew")
     ready = told.get("write_ready", True)
     lacks = "" if ready else ", but takes no writes now"
-    return _finding("server", ready, detail + lacks, "look at its log for write_ready.lost")
+    advice = "look at its log for write_ready.lost"
+    return _finding("server", ready, detail + lacks, advice=advice)
 
 
 def _loopback(settings: Settings) -> Finding:
@@ -358,22 +407,25 @@ def _swap(settings: Settings) -> Finding:
     swaps, pid = process.plain_swaps(), running_pid(settings.data_dir)
     if swaps is None:
         return _finding("swap", True, "this system does not tell where it swaps to")
+    locked = None if pid is None else process.has_locked_memory(pid)
     detail = f"swap is on and not known to be encrypted: {', '.join(swaps)}"
     if not swaps:
         detail = "no swap on a disk that is not encrypted"
-    if pid is not None and (locked := process.has_locked_memory(pid)) is not None:
+    if locked is not None:
         kept = "is" if locked else "is not"
         detail += f"; the memory of the running relayer {kept} kept out of it"
-        if swaps and not locked:
-            detail += " (LimitMEMLOCK=infinity in its service lets it, or `swapoff -a`)"
-    return _finding("swap", True, detail)
+    if not swaps or locked:
+        return _finding("swap", True, detail)
+    keeps = "; keys in memory may get there unless LimitMEMLOCK=infinity stands in its service"
+    return _warning("swap", detail + keeps, "sudo swapoff -a")
 
 
-def as_text(findings: list[Finding]) -> str:
-    """One line a finding, and under it what to do."""
+def as_text(findings: Sequence[Finding]) -> str:
+    """Return a line for each finding, and below it what to type."""
     lines = []
-    for f in findings:
-        lines.append(f"{'ok ' if f['ok'] else 'BAD'} {f['check']:9} {f['detail']}")
-        if f["do"]:
-            lines.append(f"              type: {f['do']}")
+    for found in findings:
+        mark = found["state"].upper() if found["state"] == PROBLEM else found["state"]
+        lines.append(f"{mark:8} {found['check']:9}  {found['detail']}")
+        if found["command"]:
+            lines.append(f"{'':8} {'type:':>9}  {found['command']}")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from relayer.installation import key_path
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings
 from relayer.upkeep import doctor
+from relayer.upkeep.doctor import OK, PROBLEM
 from tests.conftest import TestDatabase
 from tests.distribution.cluster import Cluster, coordinator
 from tests.older import database_at
@@ -260,12 +261,12 @@ class TestDoctor:
         async with coordinator(postgres, fresh_database.connect_args) as one:
             nothing = await self.finding(settings)
             assert nothing is not None
-            assert (nothing["ok"], nothing["detail"]) == (True, "0 tables over 2 nodes")
+            assert (nothing["state"], nothing["detail"]) == (OK, "0 tables over 2 nodes")
             await one.admin.execute("TRUNCATE nonces")
             await migrate.distribute(one.connect_args)
             found = await self.finding(settings)
             assert found is not None
-            assert (found["ok"], found["detail"]) == (True, f"{len(ALL)} tables over 2 nodes")
+            assert (found["state"], found["detail"]) == (OK, f"{len(ALL)} tables over 2 nodes")
 
     async def test_names_a_table_that_was_left_out(
         self, settings: Settings, postgres: EmbeddedPostgres, fresh_database: TestDatabase
@@ -278,9 +279,9 @@ class TestDoctor:
             )
             found = await self.finding(settings)
             assert found is not None
-            assert not found["ok"]
+            assert found["state"] == PROBLEM
             assert found["detail"].endswith("; not distributed: links")
-            assert found["do"] == "relayer migrate --distributed"
+            assert found["command"] == "relayer migrate --distributed"
 
     async def test_names_a_table_whose_old_rows_are_still_there(
         self, settings: Settings, postgres: EmbeddedPostgres, fresh_database: TestDatabase
@@ -289,5 +290,5 @@ class TestDoctor:
             await migrate.distribute(one.connect_args)
             found = await self.finding(settings)
             assert found is not None
-            assert not found["ok"]
+            assert found["state"] == PROBLEM
             assert found["detail"].endswith("; old rows still on the coordinator: nonces")

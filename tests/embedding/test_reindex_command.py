@@ -22,6 +22,7 @@ from relayer.running import alone, announced
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.upkeep import doctor, reindex
+from relayer.upkeep.doctor import OK, PROBLEM
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import KEY, EmbeddingsServer
 from tests.processes import RunningRelayer, client, running_relayer
@@ -204,12 +205,12 @@ class TestProcesses:
         assert standing(report, managed["account_id"]) == {"memories": 10, "waiting": 10}
         assert standing(report, sealed["account_id"]) == {"memories": 3, "waiting_for_keys": 3}
         found = {f["check"]: f for f in await doctor.examine(new)}["index"]
-        assert (found["ok"], found["do"]) == (False, f"relayer reindex{at(new)}")
+        assert (found["state"], found["command"]) == (PROBLEM, f"relayer reindex{at(new)}")
         assert await models_in(database) == [f"{OLD}/6"]  # both only looked
         alone = await installation.command(NEW, "reindex")
         assert alone.code == 1  # the sealed account is left
         assert "10 of 13 memories up to date, 3 waiting for keys" in alone.out
-        assert {f["check"]: f for f in await doctor.examine(new)}["index"]["ok"]
+        assert {f["check"]: f for f in await doctor.examine(new)}["index"]["state"] == OK
 
     async def test_a_broken_account_is_told_and_the_others_go_on(
         self, installation: Installation, server: EmbeddingsServer, make_bench: BenchMaker
@@ -262,7 +263,7 @@ class TestProcesses:
             await reindex.status(settings, account=AccountId(bytes(32)))
         nonsense = await installation.command(OLD, "reindex", "--account", "anna")
         assert nonsense.code == 2
-        assert "Usage:" in nonsense.err
+        assert "(see `relayer reindex --help`)" in nonsense.err
 
     async def test_a_relayer_that_does_not_answer_is_told(
         self, installation: Installation, tmp_path: Path

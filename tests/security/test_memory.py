@@ -11,7 +11,7 @@ import pytest
 
 from relayer import process
 from relayer.settings import Settings
-from relayer.upkeep.doctor import examine
+from relayer.upkeep.doctor import OK, WARNING, examine
 from tests.processes import RunningRelayer
 
 LOCK = """
@@ -96,8 +96,13 @@ async def test_an_operator_is_told_of_both(
 ) -> None:
     running = Settings(data_dir=tmp_path / "data", database_url=settings.database_url)
     monkeypatch.setattr(process, "plain_swaps", lambda: ["/dev/sda2"])
-    for is_locked, told in ((True, "is kept out"), (False, "is not kept out of it (LimitMEMLOCK")):
+    for is_locked, told, state in (
+        (True, "is kept out", OK),
+        (False, "is not kept out of it; keys in memory may get there unless", WARNING),
+    ):
         monkeypatch.setattr(process, "has_locked_memory", lambda pid, says=is_locked: says)
         [found] = [f for f in await examine(running) if f["check"] == "swap"]
         assert found["detail"].startswith("swap is on and not known to be encrypted: /dev/sda2")
         assert told in found["detail"]
+        assert found["state"] == state
+        assert found["command"] == (None if is_locked else "sudo swapoff -a")

@@ -226,7 +226,7 @@ def test_a_backup_goes_on_with_another_key_when_its_own_is_lost(lost: Lost) -> N
     added = lost.command("account", "create", data=home)
     assert added["relayer_key"] == heir["relayer_key"], "it opens, and writes"
     findings = lost.command("doctor", data=home, codes=(0, 1))["findings"]
-    assert [found["ok"] for found in findings if found["check"] == "identity"] == [True]
+    assert [one["state"] for one in findings if one["check"] == "identity"] == ["ok"]
 
 
 @pytest.mark.parametrize(

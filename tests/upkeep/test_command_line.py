@@ -3,6 +3,7 @@
 Not here: what its commands do, their streams (`test_commands.py`).
 """
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import click
 import pytest
 
 from memrelay.commands.catalogue import is_command
+from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING
 from relayer.__main__ import main
 from relayer.commands.catalogue import COMMANDS
 from relayer.commands.completion import SHELLS
@@ -24,6 +26,7 @@ from relayer.identity import make_identity
 from tests.conftest import TestDatabase
 from tests.forked import forked
 
+STATES = {OK, WARNING, PROBLEM, SKIPPED}
 PAGE = Path(__file__).parents[2] / "deploy/command-line.md"
 
 
@@ -254,3 +257,26 @@ class TestCompletion:
         done = typed("completion", "csh")
         assert done.returncode == 2
         assert all(f"'{shell}'" in done.stderr for shell in SHELLS)
+
+
+class TestDoctor:
+    """`relayer doctor` answers in the form of `memrelay doctor`."""
+
+    def test_one_form_for_both_programs(self, tmp_path: Path) -> None:
+        folder = str(tmp_path / "none")
+        ours = typed("doctor", "--data-dir", folder, "--embedder", "none", "--json")
+        profile = {"MEMRELAY_PROFILE": str(tmp_path / "profile.json")}
+        theirs = forked("memrelay", "doctor", "--json", env=os.environ | profile, timeout_s=120)
+        for done in (ours, theirs):
+            told = json.loads(done.stdout)
+            assert (set(told), told["ok"], done.returncode) == ({"ok", "findings"}, False, 1)
+            for finding in told["findings"]:
+                assert set(finding) == {"check", "state", "detail", "command"}
+                assert finding["state"] in STATES
+            assert json.loads(done.stderr.splitlines()[-1])["code"] == "failed"
+
+    def test_what_is_wrong_is_marked_with_what_to_type(self, tmp_path: Path) -> None:
+        folder = str(tmp_path / "none")
+        done = typed("doctor", "--data-dir", folder, "--embedder", "none")
+        assert f"PROBLEM  server     not running\n{'type:':>18}  relayer serve" in done.stdout
+        assert done.stderr == "relayer: 2 things are wrong.\n"

@@ -18,6 +18,7 @@ from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
 from relayer.upkeep import doctor, provision
+from relayer.upkeep.doctor import OK, PROBLEM
 from tests.conftest import TestDatabase
 from tests.swift import KEY, Swift
 
@@ -66,7 +67,7 @@ async def test_a_valid_key_is_told_with_its_account_role_and_namespaces(
     expected = f"valid: reader of team in account {account_text(managed.account)}"
     for text in (key, key[:8], key.upper()):
         found = await finding(settings, "key", text)
-        assert (found["ok"], found["detail"], found["do"]) == (True, expected, "")
+        assert (found["state"], found["detail"], found["command"]) == (OK, expected, None)
 
 
 async def test_a_founder_holds_the_whole_account(
@@ -88,7 +89,7 @@ async def test_a_revoked_key_is_told(
         clock=utc_now,
     )
     found = await finding(settings, "key", key.identity.public_key.hex())
-    assert (found["ok"], found["do"]) == (False, ADD)
+    assert (found["state"], found["command"]) == (PROBLEM, ADD)
     assert found["detail"].startswith("revoked: reader of team")
 
 
@@ -97,7 +98,7 @@ async def test_an_expired_key_is_told_with_its_end(
 ) -> None:
     key = await add_key(settings, storage, managed, ended=True)
     found = await finding(settings, "key", key.identity.public_key.hex())
-    assert (found["ok"], found["do"]) == (False, ADD)
+    assert (found["state"], found["command"]) == (PROBLEM, ADD)
     assert found["detail"].startswith("expired: reader of team until 2")
 
 
@@ -106,11 +107,12 @@ async def test_a_folder_of_blobs_that_is_not_there_is_told_and_not_made(
 ) -> None:
     mistyped = tmp_path / "blosb"
     found = await finding(replace(settings, blob_store=f"file:{mistyped}"), "database")
-    assert not found["ok"]
-    assert found["detail"] == f"there is no folder {mistyped}, which RELAYER_BLOB_STORE names"
+    assert found["state"] == PROBLEM
+    told = f"there is no folder {mistyped}, which RELAYER_BLOB_STORE names"
+    assert found["detail"].startswith(told)
     assert not mistyped.exists()
     mistyped.mkdir()
-    assert (await finding(replace(settings, blob_store=f"file:{mistyped}"), "blobs"))["ok"]
+    assert (await finding(replace(settings, blob_store=f"file:{mistyped}"), "blobs"))["state"] == OK
 
 
 @pytest.mark.parametrize("key", ["ab" * 32, "0badc0de", "no hex at all", "%", "_"])
@@ -118,7 +120,7 @@ async def test_an_unknown_key_is_told(
     settings: Settings, managed: provision.NewKey, key: str
 ) -> None:
     found = await finding(settings, "key", key)
-    assert (found["ok"], found["do"]) == (False, ADD)
+    assert (found["state"], found["command"]) == (PROBLEM, ADD)
     assert found["detail"].startswith("unknown")
 
 
@@ -132,12 +134,15 @@ async def test_a_beginning_of_several_keys_is_not_enough(
             managed.account,
         )
     found = await finding(settings, "key", "0" * 62)
-    assert (found["ok"], found["detail"]) == (False, "several begin so")
+    assert (found["state"], found["detail"]) == (
+        PROBLEM,
+        "several begin so; give the whole public key",
+    )
 
 
 async def test_the_clock_is_compared_with_the_databases(settings: Settings) -> None:
     found = await finding(settings, "clock")
-    assert found["ok"]
+    assert found["state"] == OK
     assert found["detail"].endswith("Z, 0 s off the database's")
 
 
@@ -149,9 +154,9 @@ async def test_a_clock_that_is_off_the_databases_is_told(settings: Settings, min
             settings, clock=lambda: utc_now() + timedelta(minutes=minutes)
         )
     }["clock"]
-    assert not found["ok"]
+    assert found["state"] == PROBLEM
     assert found["detail"].endswith("300 s off the database's")
-    assert found["do"] == "sudo timedatectl set-ntp true"
+    assert found["command"] == "sudo timedatectl set-ntp true"
 
 
 async def test_the_relayers_own_key_is_told(settings: Settings) -> None:
@@ -159,7 +164,7 @@ async def test_the_relayers_own_key_is_told(settings: Settings) -> None:
         own = storage.identity.public_key.hex()
         await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
     found = await finding(settings, "identity")
-    assert (found["ok"], found["detail"]) == (True, own)
+    assert (found["state"], found["detail"]) == (OK, own)
 
 
 async def test_another_relayer_on_the_same_database_is_told(
@@ -167,9 +172,9 @@ async def test_another_relayer_on_the_same_database_is_told(
 ) -> None:
     """The fixture's account was written with a key that is not in this data folder."""
     found = await finding(settings, "identity")
-    assert not found["ok"]
+    assert found["state"] == PROBLEM
     assert "1 of 1 accounts were last written by another key" in found["detail"]
-    assert found["do"].startswith("put the old key file back")
+    assert "; put the old key file back" in found["detail"]
 
 
 def everything_in(folder: Path) -> set[Path]:
@@ -187,8 +192,9 @@ async def test_a_mistyped_folder_is_told_and_not_filled(tmp_path: Path, missing:
     before = everything_in(tmp_path)
     found = {f["check"]: f for f in await doctor.examine(Settings(data_dir=data))}
     expected = f"no installation here: there is no {tmp_path / 'far' / missing}"
-    assert (found["database"]["ok"], found["database"]["detail"]) == (False, expected)
-    assert "--data-dir" in found["database"]["do"]
+    assert found["database"]["state"] == PROBLEM
+    assert found["database"]["detail"].startswith(f"{expected}; ")
+    assert "--data-dir" in found["database"]["detail"]
     assert not {"clock", "identity", "key"} & set(found)
     assert everything_in(tmp_path) == before
 
@@ -198,13 +204,13 @@ async def test_a_missing_key_beside_a_database_elsewhere_is_told(
 ) -> None:
     (settings.data_dir / "relayer.key").unlink()
     found = await finding(settings, "database")
-    assert (found["ok"], found["detail"][:20]) == (False, "no installation here")
+    assert (found["state"], found["detail"][:20]) == (PROBLEM, "no installation here")
     assert not (settings.data_dir / "relayer.key").exists()
 
 
 async def test_the_schema_is_told(settings: Settings) -> None:
     found = await finding(settings, "database")
-    assert (found["ok"], found["detail"]) == (True, f"schema {head()}, answering")
+    assert (found["state"], found["detail"]) == (OK, f"schema {head()}, answering")
 
 
 @pytest.mark.parametrize(("present", "do"), [("0000", "relayer serve"), ("9999", "install")])
@@ -219,8 +225,9 @@ async def test_another_schema_is_told_and_left(
     finally:
         await connection.close()
     expected = f"its schema is {present}, this release needs {head()}"
-    assert (found["ok"], found["detail"]) == (False, expected)
-    assert found["do"].startswith(do)
+    assert found["state"] == PROBLEM
+    assert found["detail"].startswith(expected)
+    assert do in f"{found['detail']} {found['command']}"
 
 
 async def test_an_empty_database_stays_empty(
@@ -235,7 +242,7 @@ async def test_an_empty_database_stays_empty(
         )
     finally:
         await connection.close()
-    assert (found["ok"], tables) == (False, 0)
+    assert (found["state"], tables) == (PROBLEM, 0)
     assert found["detail"].startswith("its schema is not there yet")
 
 
@@ -258,16 +265,16 @@ async def test_a_database_that_refuses_is_told(
 async def test_a_database_that_is_away_hides_the_rest(settings: Settings) -> None:
     away = replace(settings, database_url="postgresql://nobody@127.0.0.1:9/none")
     found = {f["check"]: f for f in await doctor.examine(away, "ab" * 32)}
-    assert not found["database"]["ok"]
+    assert found["database"]["state"] == PROBLEM
     assert not {"clock", "identity", "key"} & set(found)
 
 
 async def test_a_blob_store_that_answers(settings: Settings, storage: Storage) -> None:
     assert await finding(settings, "blobs") == {
         "check": "blobs",
-        "ok": True,
+        "state": OK,
         "detail": "postgres, answering",
-        "do": "",
+        "command": None,
     }
 
 
@@ -276,9 +283,9 @@ async def test_a_bucket_that_is_not_there_is_told_without_its_key(
 ) -> None:
     settings = replace(settings, request_timeout_s=500.0, **swift.settings("nowhere/here"))
     found = await finding(settings, "blobs")
-    assert not found["ok"]
-    assert found["detail"] == "s3://nowhere/here: The blob store has no such bucket."
-    assert "RELAYER_BLOB_STORE" in found["do"]
+    assert found["state"] == PROBLEM
+    told = "s3://nowhere/here: The blob store has no such bucket; look at RELAYER_BLOB_STORE"
+    assert found["detail"].startswith(told)
     assert KEY not in str(found)
 
 

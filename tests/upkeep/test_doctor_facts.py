@@ -12,6 +12,7 @@ from relayer.llm import LanguageModel
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep import doctor, provision
+from relayer.upkeep.doctor import OK, PROBLEM, WARNING
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 from tests.talking import AWAY, facts
 
@@ -58,9 +59,8 @@ def with_model(
 
 async def test_without_a_model_it_says_so_and_what_to_type(settings: Settings) -> None:
     found = await finding(settings)
-    assert found["ok"]
-    assert found["detail"].startswith("from rules: no language model is set; relayer serve")
-    assert found["detail"].endswith("--llm-model NAME (or RELAYER_LLM_MODEL) sets one")
+    assert (found["state"], found["command"]) == (WARNING, "RELAYER_LLM_MODEL=NAME")
+    assert found["detail"].startswith("from rules, which find fewer: no language model is set")
 
 
 async def test_a_model_has_to_find_a_fact_before_it_is_well(
@@ -68,7 +68,7 @@ async def test_a_model_has_to_find_a_fact_before_it_is_well(
 ) -> None:
     server.script(facts("Anna has lived in Porto since 2019."))
     found = await finding(*with_model(settings, server))
-    assert (found["ok"], found["detail"]) == (True, f"from the language model {CHAT_MODEL}")
+    assert (found["state"], found["detail"]) == (OK, f"from the language model {CHAT_MODEL}")
     assert len(server.received) == 1
 
 
@@ -77,9 +77,9 @@ async def test_a_model_that_finds_none_in_a_plain_sentence(
 ) -> None:
     server.script(facts())
     found = await finding(*with_model(settings, server))
-    assert not found["ok"]
+    assert found["state"] == PROBLEM
     assert "finds none in a plain sentence" in found["detail"]
-    assert "RELAYER_LLM_MODEL" in found["do"]
+    assert "RELAYER_LLM_MODEL" in found["command"]
 
 
 @pytest.mark.parametrize("step", [AWAY, Step(content="I would rather not.")])
@@ -89,11 +89,11 @@ async def test_a_model_that_is_away_or_of_no_use(
     """By a fixed word: neither what it said, nor where it is, nor the key to it."""
     server.script(*[step] * 10)
     found = await finding(*with_model(settings, server))
-    assert not found["ok"]
+    assert found["state"] == PROBLEM
     assert found["detail"].startswith(f"the language model {CHAT_MODEL} fails (")
-    assert "OPENAI_BASE_URL" in found["do"]
+    assert "OPENAI_BASE_URL" in found["detail"]
     for told in ("rather", str(server.port), API_KEY):
-        assert told not in found["detail"] + found["do"]
+        assert told not in str(found)
 
 
 async def test_how_often_it_failed_of_late_in_all_accounts(

@@ -20,6 +20,7 @@ from relayer.identity import make_identity
 from relayer.installation import opened
 from relayer.settings import Settings
 from relayer.upkeep import check, doctor, provision, sample
+from relayer.upkeep.doctor import OK, PROBLEM
 from tests.conftest import BenchMaker, TestDatabase
 from tests.life import until
 from tests.processes import QUIET, running_relayer
@@ -62,11 +63,13 @@ async def scattered(outside: Settings, blobs_folder: Path) -> Path:
 async def test_an_empty_store_is_told_as_check_tells_it(
     outside: Settings, scattered: Path, tmp_path: Path
 ) -> None:
-    assert (await store_of(outside))["ok"]
+    assert (await store_of(outside))["state"] == OK
     (empty := tmp_path / "empty").mkdir()
     found = await store_of(replace(outside, blob_store=f"file:{empty}"))
-    assert (found["ok"], found["do"]) == (False, check.LOOK_AT_STORE)
-    assert found["detail"] == f"file:{empty}: {check.NONE_THERE} (1 looked for)"
+    assert found["state"] == PROBLEM
+    assert found["detail"] == (
+        f"file:{empty}: {check.NONE_THERE} (1 looked for); {check.LOOK_AT_STORE}"
+    )
     assert list(empty.iterdir()) == []
 
 
@@ -77,16 +80,16 @@ async def test_a_blob_that_is_lost_is_told(
     bench = make_bench(identity=identity, blob_store=outside.blob_store)
     caller = await bench.caller(await bench.account())
     await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
-    assert (await store_of(outside))["ok"]  # some may not be published yet
+    assert (await store_of(outside))["state"] == OK  # some may not be published yet
     await bench.storage.outbox.publish()
-    assert (await store_of(outside))["ok"]
+    assert (await store_of(outside))["state"] == OK
     account = caller.access.account
     [name, _] = await newest_names(bench.storage.database, account, 2)
     (blobs_folder / account.hex() / name[:2] / name).unlink()
     found = await store_of(outside)
-    assert not found["ok"]
+    assert found["state"] == PROBLEM
     assert found["detail"].endswith("of 3 blobs looked for, 1 are not there or cannot be read")
-    assert found["do"].startswith("relayer check")
+    assert found["command"].startswith("relayer check")
 
 
 @pytest.mark.parametrize("embedder", ["builtin", "none"])
@@ -96,7 +99,7 @@ async def test_a_models_files_are_read_once(
     make_identity(settings.data_dir / "relayer.key")
     OPENED.clear()
     found = {f["check"]: f for f in await doctor.examine(replace(settings, embedder=embedder))}
-    assert (found["model"]["detail"], found["index"]["ok"]) == ("complete", True)
+    assert (found["model"]["detail"], found["index"]["state"]) == ("complete", OK)
     assert set(OPENED.values()) == {1}
 
 
@@ -107,8 +110,8 @@ async def test_the_room_of_every_folder_is_told(lean: Settings) -> None:
         for f in await doctor.examine(replace(lean, blob_store="file:/proc"))
         if f["check"] == "disk"
     ]
-    assert not disk["ok"]
-    assert (disk["detail"], disk["do"]) == ("0.0 GiB free in /proc", "make room in /proc")
+    assert disk["state"] == PROBLEM
+    assert disk["detail"] == "0.0 GiB free in /proc; make room in /proc"
 
 
 def test_a_running_relayer_that_takes_no_writes_is_told(
@@ -122,8 +125,8 @@ def test_a_running_relayer_that_takes_no_writes_is_told(
         until(lambda: health.ask(data)["write_ready"] is False, "it takes no writes")
         settings = Settings(data_dir=data, database_url=url, blob_store=store, embedder="none")
         found = {f["check"]: f for f in asyncio.run(doctor.examine(settings))}
-    assert not found["server"]["ok"]
-    assert found["server"]["detail"].endswith(", but takes no writes now")
+    assert found["server"]["state"] == PROBLEM
+    assert ", but takes no writes now; look at its log" in found["server"]["detail"]
 
 
 async def test_only_the_newest_accounts_are_asked_for(

@@ -149,7 +149,7 @@ class TestKey:
         async with opened(settings) as storage:
             assert storage.relayers == (storage.identity.public_key,)
         found = {f["check"]: f for f in await doctor.examine(settings)}
-        assert found["identity"]["ok"]
+        assert found["identity"]["state"] == "ok"
         await succession.rotate(settings, utc_now)
         assert len(load_succession(key_of(settings))) == 1
         assert lost.public_key in load_taken_over(key_of(settings))
