@@ -21,7 +21,6 @@ from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.rules import SentenceExtractor
 from relayer.extraction.summary import Summariser
 from relayer.jobs import Worker
-from relayer.journal.states import States
 from relayer.llm import LanguageModel
 from relayer.memories.analysis import Analysis
 from relayer.memories.asking import Asking
@@ -114,7 +113,6 @@ class _Parts:
     language_model: LanguageModel | None
     clock: Clock
     eraser: Eraser
-    states: States
     writer: Writer
     intake: Intake
     opener: Opener
@@ -147,7 +145,7 @@ def build_services(
     forgetting = _forgetting(parts)
     expiry = Expiry(
         database=database,
-        accounts=storage.accounts,
+        ledger=storage.ledger,
         namespaces=namespaces,
         eraser=parts.eraser,
         clock=clock,
@@ -204,10 +202,9 @@ def build_services(
         arriving=_arriving(parts, storage_bytes_max=settings.storage_bytes_max),
         webhooks=Webhooks(
             database=database,
-            accounts=storage.accounts,
+            ledger=storage.ledger,
             identity=storage.identity,
             reach=settings.webhook_reach,
-            clock=clock,
         ),
         delivery=Delivery(
             database=database,
@@ -227,28 +224,18 @@ def _parts(
     clock: Clock,
 ) -> _Parts:
     database, embeds = storage.database, embedder is not None
-    eraser = Eraser(
-        database=database, outbox=storage.outbox, identity=storage.identity, clock=clock
-    )
-    states = States(outbox=storage.outbox, identity=storage.identity)
     writer = Writer(
         database=database,
-        accounts=storage.accounts,
-        outbox=storage.outbox,
-        eraser=eraser,
-        states=states,
-        identity=storage.identity,
+        ledger=storage.ledger,
         storage_bytes_max=settings.storage_bytes_max,
         embeds=embeds,
-        clock=clock,
     )
     return _Parts(
         storage=storage,
         embedder=embedder,
         language_model=language_model,
         clock=clock,
-        eraser=eraser,
-        states=states,
+        eraser=Eraser(database=database, ledger=storage.ledger),
         writer=writer,
         intake=Intake(database=database, namespaces=storage.namespaces, writer=writer, clock=clock),
         opener=Opener(blobs=storage.blobs, embeds=embeds),
@@ -271,11 +258,10 @@ def _memory(parts: _Parts, forgetting: Forgetting) -> MemoryService:
 def _forgetting(parts: _Parts) -> Forgetting:
     return Forgetting(
         database=parts.storage.database,
-        accounts=parts.storage.accounts,
+        ledger=parts.storage.ledger,
         namespaces=parts.storage.namespaces,
         eraser=parts.eraser,
         waits=parts.finder.waits,
-        clock=parts.clock,
     )
 
 
@@ -284,7 +270,6 @@ def _reviser(parts: _Parts) -> Reviser:
     return Reviser(
         database=storage.database,
         ledger=storage.ledger,
-        outbox=storage.outbox,
         opener=parts.opener,
         namespaces=storage.namespaces,
         writer=parts.writer,
@@ -298,7 +283,6 @@ def _state_changer(parts: _Parts) -> StateChanger:
     return StateChanger(
         database=parts.storage.database,
         ledger=parts.storage.ledger,
-        states=parts.states,
         eraser=parts.eraser,
         clock=parts.clock,
     )
@@ -375,10 +359,8 @@ def _consolidator(parts: _Parts, planner: Planner) -> Consolidator:
         accounts=storage.accounts,
         namespaces=storage.namespaces,
         writer=parts.writer,
-        states=parts.states,
         summariser=Summariser(model=parts.language_model),
         finder=ProcedureFinder(model=parts.language_model),
-        identity=storage.identity,
         clock=parts.clock,
     )
 
@@ -386,12 +368,8 @@ def _consolidator(parts: _Parts, planner: Planner) -> Consolidator:
 def _runs(parts: _Parts) -> Runs:
     return Runs(
         database=parts.storage.database,
-        accounts=parts.storage.accounts,
         ledger=parts.storage.ledger,
         namespaces=parts.storage.namespaces,
-        eraser=parts.eraser,
-        states=parts.states,
-        identity=parts.storage.identity,
         clock=parts.clock,
     )
 
@@ -400,10 +378,8 @@ def _resealer(parts: _Parts) -> Resealer:
     return Resealer(
         database=parts.storage.database,
         blobs=parts.storage.blobs,
-        outbox=parts.storage.outbox,
+        ledger=parts.storage.ledger,
         namespaces=parts.storage.namespaces,
-        identity=parts.storage.identity,
-        clock=parts.clock,
     )
 
 
@@ -425,12 +401,11 @@ def _restore(parts: _Parts) -> Restore:
     storage = parts.storage
     return Restore(
         database=storage.database,
-        accounts=storage.accounts,
+        ledger=storage.ledger,
         blobs=storage.blobs,
         namespaces=storage.namespaces,
         writer=parts.writer,
         outbox=storage.outbox,
-        identity=storage.identity,
         finder=parts.finder,
         clock=parts.clock,
     )
@@ -455,17 +430,11 @@ def _arriving(parts: _Parts, *, storage_bytes_max: int) -> Arriving:
         accounts=storage.accounts,
         granting=storage.granting,
         namespaces=storage.namespaces,
-        outbox=storage.outbox,
-        eraser=parts.eraser,
+        ledger=storage.ledger,
         rows=ArrivingRows(
-            accounts=storage.accounts,
-            outbox=storage.outbox,
-            states=parts.states,
-            identity=storage.identity,
+            ledger=storage.ledger,
             embedding_model=None if embedder is None else embedder.model_id,
             storage_bytes_max=storage_bytes_max,
-            clock=parts.clock,
         ),
-        identity=storage.identity,
         clock=parts.clock,
     )

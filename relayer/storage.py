@@ -71,14 +71,11 @@ def storage_on(
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
     accounts = Accounts(database=database, identity=identity, clock=clock)
     ledger = Ledger(accounts=accounts, outbox=outbox, identity=identity, clock=clock)
-    namespaces = Namespaces(
-        database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
-    )
+    namespaces = Namespaces(database=database, accounts=accounts, ledger=ledger, clock=clock)
     granting = Granting(
-        database=database,
         accounts=accounts,
+        ledger=ledger,
         namespaces=namespaces,
-        outbox=outbox,
         identity=identity,
         clock=clock,
         grants_max=settings.account_grants_max,
@@ -140,26 +137,23 @@ def closing_on(storage: Storage, clock: Clock) -> Closing:
     """What erases accounts of this storage."""
     return Closing(
         database=storage.database,
-        accounts=storage.accounts,
+        ledger=storage.ledger,
         blobs=storage.blobs,
         outbox=storage.outbox,
-        identity=storage.identity,
         clock=clock,
     )
 
 
 def replay_on(storage: Storage, clock: Clock) -> Replay:
     """What repeats on this storage what its database has forgotten."""
-    database, outbox, identity = storage.database, storage.outbox, storage.identity
     return Replay(
-        database=database,
+        database=storage.database,
         blobs=storage.blobs,
         granting=storage.granting,
         namespaces=storage.namespaces,
-        eraser=Eraser(database=database, outbox=outbox, identity=identity, clock=clock),
+        eraser=Eraser(database=storage.database, ledger=storage.ledger),
         closing=closing_on(storage, clock),
-        outbox=outbox,
-        identity=identity,
-        clock=clock,
+        outbox=storage.outbox,
+        ledger=storage.ledger,
         relayers=storage.relayers,
     )

@@ -14,20 +14,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
-from relayer.archives.rows import PLACES_MAX, ArrivingRows, GrantedMeanwhile
+from relayer.archives.rows import PLACES_MAX, ArrivingRows
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
 from relayer.database import episodes, statistics
 from relayer.database import reseal as reseal_rows
-from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
 from relayer.errors import BadRequest, Conflict, QuotaExceeded, Unavailable
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, next_receipt
-from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
+from relayer.journal.changes import AccountChange
+from relayer.memories.eraser import FORGET, RECEIPT_ITEMS_MAX, erase_in
 from relayer.moved import (
     MovedAccount,
     MovedEpisode,
@@ -39,18 +36,17 @@ from relayer.moved import (
 from relayer.preferences import DEFAULTS
 from relayer.sealed import envelope
 from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
-from relayer.sealed.keys import AccountId, Identity, Namespace, settled_namespace
+from relayer.sealed.keys import AccountId, Namespace, settled_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.granting import Granting
+from relayer.tenants.ledger import Ledger, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.tenants.new_grants import check_bounds
 from relayer.tenants.rotation import Needs
-
-FORGET: Final = "forget"
 
 
 @dataclass(frozen=True)
@@ -101,10 +97,8 @@ class Arriving:
         accounts: Accounts,
         granting: Granting,
         namespaces: Namespaces,
-        outbox: Outbox,
-        eraser: Eraser,
+        ledger: Ledger,
         rows: ArrivingRows,
-        identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -112,10 +106,8 @@ class Arriving:
         self._accounts = accounts
         self._granting = granting
         self._namespaces = namespaces
-        self._outbox = outbox
-        self._eraser = eraser
+        self._ledger = ledger
         self._rows = rows
-        self._identity = identity
         self._clock = clock
 
     async def take_in(self, access: Access, arrival: Arrival) -> Arrived:
@@ -154,13 +146,15 @@ class Arriving:
         """Write what is new of these; what became of each, the receipts."""
         names = [*(m.namespace for m in memories), *(e.namespace for e in episodes)]
         entries = await self._entries(access, names)
-        while True:
+
+        async def attempt() -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
             chain = await self._accounts.chain(access.account)
             oldest = chain.oldest_alive(to_ms(self._clock()))
-            with suppress(GrantedMeanwhile):
-                return await self._rows.take_in(
-                    access, memories, episodes, entries, serial=chain.serial, oldest=oldest
-                )
+            return await self._rows.take_in(
+                access, memories, episodes, entries, serial=chain.serial, oldest=oldest
+            )
+
+        return await retry_stale(attempt, "Too many changes of one account at once.")
 
     async def _take_grants(self, access: Access, grants: Sequence[MovedGrant]) -> list[bytes]:
         """Continue the chain as it went on elsewhere; the receipts."""
@@ -218,7 +212,7 @@ class Arriving:
             self._granting.check_room(chain, item)
             chain.add(item)
             check_bounds(item)
-            if item.recipient == self._identity.public_key and isinstance(item, Grant):
+            if item.recipient == self._ledger.relayer and isinstance(item, Grant):
                 self._granting.check_custodian(item)
             parts[-1].fresh.append((item, grant.label, grant.succession))
         return parts
@@ -228,8 +222,8 @@ class Arriving:
             await self._accounts.choose(access, moved.settings)
         # What is stored here meanwhile must not take the places of what is on its way.
         through = min(moved.memory_seq, PLACES_MAX)
-        async with self._accounts.owning(access) as connection:
-            await rows.keep_seqs(connection, access.account, through)
+        async with self._ledger.change(access, as_owner=True) as change:
+            await rows.keep_seqs(change.connection, access.account, through)
 
     async def _take_namespace(self, access: Access, moved: MovedNamespace) -> None:
         name = _namespace(moved.name)
@@ -245,12 +239,12 @@ class Arriving:
             await self._namespaces.create(access, name, key.epoch, key_id, access.key)
             if await self._namespaces.key_id(access.account, name, key.epoch) != key_id:
                 raise Conflict("A namespace has another key here.", code="namespace.key")
-        async with self._accounts.owning(access) as connection:
+        async with self._ledger.change(access, as_owner=True) as change:
             if moved.ttl_s is not None:
-                await rows.set_ttl(connection, access.account, name, moved.ttl_s)
+                await rows.set_ttl(change.connection, access.account, name, moved.ttl_s)
             elif known is None:
                 # It may have been erased there; what is on its way lists it.
-                await rows.unlist(connection, access.account, name, self._clock())
+                await rows.unlist(change.connection, access.account, name, change.time)
 
     async def _take_tombstones(
         self, access: Access, named: Sequence[MovedTombstone]
@@ -262,85 +256,24 @@ class Arriving:
         ids = unique([stone.id for stone in named])
         receipts: list[bytes] = []
         entries = await self._entries(access, [s.namespace for s in named if s.namespace])
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked_by_owner(connection, access)
+        async with self._ledger.change(access, op=FORGET, as_owner=True) as change:
+            connection = change.connection
             taken = [stone.id for stone in named if stone.taken]
             kept = await episodes.kept(connection, account=access.account, episode_ids=taken)
             stones = [stone for stone in named if stone.id not in kept]
-            act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
             for expired in (False, True):
                 part = [stone for stone in stones if stone.expired == expired]
-                signed, heads = await self._eraser.erase_within(
-                    connection,
-                    act,
-                    heads,
+                receipts += await erase_in(
+                    change,
                     [stone.id for stone in part],
                     blob_ids=[hash_of(name) for stone in part for name in stone.blob_ids],
                     expired=expired,
                 )
-                receipts += signed
             known = await rows.erased(connection, access.account, ids)
             fresh = [stone for stone in stones if stone.id not in known]
-            await _check_room(connection, access.account, heads, fresh)
-            receipts += await self._remember_erased(connection, act, heads, fresh, entries)
-        if receipts:
-            await self._outbox.publish_soon()
+            await _check_room(change, fresh)
+            receipts += await _remember_erased(change, fresh, entries)
         return [(i, UNCHANGED if i in kept else ERASED) for i in ids], receipts
-
-    async def _remember_erased(
-        self,
-        connection: Connection,
-        act: Act,
-        heads: Heads,
-        stones: Sequence[MovedTombstone],
-        entries: Mapping[str, NamespaceEntry],
-    ) -> list[bytes]:
-        """Tombstones for what never was here, each named by a receipt of this relayer."""
-        if not stones:
-            return []
-        receipts, heads = self._named_in_receipts(act, heads, stones, entries)
-        await rows.insert_tombstones(
-            connection,
-            act.account,
-            stones=[
-                (
-                    stone.id,
-                    _number(entries.get(stone.namespace or "")),
-                    [hash_of(name) for name in stone.blob_ids],
-                    stone.erased_at if is_lasting(stone.erased_at) else act.time,
-                    stone.expired,
-                )
-                for stone in stones
-            ],
-            vouched=rows.Vouched(receipts, heads.receipt_seq, heads.receipt_head),
-            journal_ids=[hash_of(envelope.blob_id(signed)) for _, signed in receipts],
-            now=act.time,
-        )
-        return [signed for _, signed in receipts]
-
-    def _named_in_receipts(
-        self,
-        act: Act,
-        heads: Heads,
-        stones: Sequence[MovedTombstone],
-        entries: Mapping[str, NamespaceEntry],
-    ) -> tuple[list[tuple[int, bytes]], Heads]:
-        """Receipts (seq, signed) of what was erased, of one namespace each, and the heads then."""
-        receipts: list[tuple[int, bytes]] = []
-        for name in sorted({stone.namespace or "" for stone in stones}):
-            items = [
-                Item(stone.id, number, blob)
-                for stone in stones
-                if (stone.namespace or "") == name
-                for number, blob in enumerate(stone.blob_ids, 1)
-            ]
-            entry = entries.get(name)
-            place = (None, None) if entry is None else (Namespace(name), max(entry.key_ids))
-            for at in range(0, len(items), RECEIPT_ITEMS_MAX):
-                part = tuple(items[at : at + RECEIPT_ITEMS_MAX])
-                signed, heads = next_receipt(self._identity, act, heads, part, *place)
-                receipts.append((heads.receipt_seq, signed))
-        return receipts, heads
 
     async def _entries(self, access: Access, names: Sequence[str]) -> dict[str, NamespaceEntry]:
         """Name → namespace of those that the account has here."""
@@ -348,9 +281,58 @@ class Arriving:
         return {name: entry for name, entry in found.items() if entry is not None}
 
 
-async def _check_room(
-    connection: Connection, account: AccountId, heads: Heads, stones: Sequence[MovedTombstone]
-) -> None:
+async def _remember_erased(
+    change: AccountChange,
+    stones: Sequence[MovedTombstone],
+    entries: Mapping[str, NamespaceEntry],
+) -> list[bytes]:
+    """Tombstones for what never was here, each named by a receipt of this relayer."""
+    if not stones:
+        return []
+    receipts = _sign(change, stones, entries)
+    await rows.insert_tombstones(
+        change.connection,
+        change.account,
+        stones=[
+            (
+                stone.id,
+                _number(entries.get(stone.namespace or "")),
+                [hash_of(name) for name in stone.blob_ids],
+                stone.erased_at if is_lasting(stone.erased_at) else change.time,
+                stone.expired,
+            )
+            for stone in stones
+        ],
+        vouched=rows.Vouched(receipts, change.receipt_seq, change.receipt_head),
+        journal_ids=[hash_of(envelope.blob_id(signed)) for _, signed in receipts],
+        now=change.time,
+    )
+    change.has_objects = True
+    return [signed for _, signed in receipts]
+
+
+def _sign(
+    change: AccountChange,
+    stones: Sequence[MovedTombstone],
+    entries: Mapping[str, NamespaceEntry],
+) -> list[tuple[int, bytes]]:
+    """Receipts (seq, signed) of what was erased, of one namespace each."""
+    receipts: list[tuple[int, bytes]] = []
+    for name in sorted({stone.namespace or "" for stone in stones}):
+        items = [
+            Item(stone.id, number, blob)
+            for stone in stones
+            if (stone.namespace or "") == name
+            for number, blob in enumerate(stone.blob_ids, 1)
+        ]
+        entry = entries.get(name)
+        place = (None, None) if entry is None else (Namespace(name), max(entry.key_ids))
+        for at in range(0, len(items), RECEIPT_ITEMS_MAX):
+            receipts.append(change.sign_items(items[at : at + RECEIPT_ITEMS_MAX], *place))
+    return receipts
+
+
+async def _check_room(change: AccountChange, stones: Sequence[MovedTombstone]) -> None:
     """Return when the account may remember these, too.
 
     Raises:
@@ -359,9 +341,9 @@ async def _check_room(
     coming = sum(len(stone.blob_ids) for stone in stones)
     room = Limits.erased_blobs_max - coming
     # A receipt names each of them, and so many receipts hold no more; else they are counted.
-    if not stones or heads.receipt_seq * RECEIPT_ITEMS_MAX <= room:
+    if not stones or change.receipt_seq * RECEIPT_ITEMS_MAX <= room:
         return
-    if await rows.erased_blobs(connection, account) > room:
+    if await rows.erased_blobs(change.connection, change.account) > room:
         raise QuotaExceeded("The account remembers too much that was erased to bring more.")
 
 

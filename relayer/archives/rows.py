@@ -15,32 +15,26 @@ import msgspec
 
 from relayer.archives import judging
 from relayer.archives.judging import Row
-from relayer.clock import Clock
 from relayer.database import arriving as rows
 from relayer.database import collection
 from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
-from relayer.database.accounts import Heads
 from relayer.database.pool import Connection
 from relayer.errors import QuotaExceeded
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, Subject, chained
-from relayer.journal.states import STATE, Change, States
+from relayer.journal.changes import AccountChange
+from relayer.journal.receipts import Subject
+from relayer.journal.states import Change, change_states
 from relayer.moved import MovedEpisode, MovedMemory
 from relayer.record import State, is_former_name
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import NamespaceEntry
 
 IMPORT: Final = "import"
 PLACES_MAX: Final = 2**52  # in the sequence: what is written here behind them stays below 2**53
 _EARLIER: Final = timedelta(milliseconds=1)
-
-
-class GrantedMeanwhile(Exception):
-    """Which epochs are over was read before another grant came."""
 
 
 class ArrivingRows:
@@ -49,21 +43,13 @@ class ArrivingRows:
     def __init__(
         self,
         *,
-        accounts: Accounts,
-        outbox: Outbox,
-        states: States,
-        identity: Identity,
+        ledger: Ledger,
         embedding_model: str | None,
         storage_bytes_max: int,
-        clock: Clock,
     ) -> None:
-        self._accounts = accounts
-        self._outbox = outbox
-        self._states = states
-        self._identity = identity
+        self._ledger = ledger
         self._embedding_model = embedding_model
         self._storage_bytes_max = storage_bytes_max
-        self._clock = clock
 
     async def take_in(
         self,
@@ -81,7 +67,7 @@ class ArrivingRows:
         as of the grant with this `serial`.
 
         Raises:
-            GrantedMeanwhile: another grant came in between.
+            Stale: another grant came in between, and maybe other epochs are over by it.
             BadRequest: an id stands there twice, or a blob id is none.
             TooLarge: there are too many words or vectors together.
             QuotaExceeded: the account is full.
@@ -94,11 +80,10 @@ class ArrivingRows:
         refused = await asyncio.to_thread(judging.refused, access, moved, entries)
         sound = [row for row in moved if row.id not in refused]
         blobs = [(judging.hash_of(row.blob_id), row.blob or b"") for row in sound]
-        async with self._outbox.putting(access.account, blobs) as connection:
-            heads = await self._accounts.locked_by_owner(connection, access)
-            if heads.grant_serial != serial:
-                raise GrantedMeanwhile
-            account = access.account
+        async with self._ledger.change(access, op=IMPORT, as_owner=True, blobs=blobs) as change:
+            connection, account = change.connection, change.account
+            if change.grant_serial != serial:
+                raise Stale
             known = [judging.id_of(row) for row in moved]
             present = await rows.present(connection, account, [*(r.id for r in moved), *known])
             # Nobody could read it or seal it anew, so that its epoch never came to an end here.
@@ -113,82 +98,50 @@ class ArrivingRows:
                 row.id: judging.outcome(row, refused, present, erased, passed) for row in moved
             }
             fresh = [row for row in sound if results[row.id] == judging.IMPORTED]
-            if sum(map(rows.new_bytes, fresh)) + heads.used_bytes > (
+            if sum(map(rows.new_bytes, fresh)) + change.used_bytes > (
                 self._storage_bytes_max or 2**63
             ):
                 raise QuotaExceeded("The account's storage is used up.")
             earlier = [one for one in passed.values() if results[one.memory_id] == judging.IMPORTED]
-            heads = await self._step_back(connection, account, heads, earlier)
-            receipts = await self._write(connection, access, heads, fresh, entries)
-        if receipts:
-            await self._outbox.publish_soon()
+            await _step_back(change, earlier)
+            receipts = await self._write(change, fresh, entries)
         return list(results.items()), receipts
-
-    async def _step_back(
-        self,
-        connection: Connection,
-        account: AccountId,
-        heads: Heads,
-        earlier: Sequence[MovedMemory],
-    ) -> Heads:
-        """Make these revisions, current here, the earlier ones that they are elsewhere."""
-        for row in earlier:
-            assert row.revision_of is not None
-            heads = replace(heads, memory_seq=heads.memory_seq + 1)
-            await revision_rows.step_back(
-                connection,
-                account=account,
-                memory_id=row.revision_of,
-                archive_id=row.id,
-                seq=heads.memory_seq,
-                superseded_at=row.superseded_at or self._clock(),
-                now=self._clock(),
-                outside_store=self._outbox.outside,
-            )
-        return heads
 
     async def _write(
         self,
-        connection: Connection,
-        access: Access,
-        heads: Heads,
+        change: AccountChange,
         fresh: Sequence[Row],
         entries: Mapping[str, NamespaceEntry],
     ) -> list[bytes]:
         """The fresh rows with their states, in the caller's transaction; the receipts."""
         if not fresh:
             return []
-        now = heads.time(self._clock())
-        act = Act(access.account, access.key, IMPORT, now)
         memories = [row for row in fresh if isinstance(row, MovedMemory)]
-        arriving = await self._placed(connection, access, heads, memories, entries)
+        arriving = await self._placed(change, memories, entries)
         names = {entries[row.namespace].namespace_id: Namespace(row.namespace) for row in fresh}
-        receipts, heads = chained(
-            self._identity, act, heads, [_subject(row, entries) for row in fresh], names
-        )
+        receipts = change.sign([_subject(row, entries) for row in fresh], names)
         await rows.arrive(
-            connection,
-            access.account,
+            change.connection,
+            change.account,
             memories=arriving,
-            episodes=await _turns_placed(connection, act, fresh, entries),
-            vouched=rows.Vouched(receipts, heads.receipt_seq, heads.receipt_head),
-            now=now,
-            blobs_here=not self._outbox.outside,
+            episodes=await _turns_placed(change, fresh, entries),
+            vouched=rows.Vouched(receipts, change.receipt_seq, change.receipt_head),
+            now=change.time,
+            blobs_here=not change.outside_store,
         )
+        change.has_objects = True
         placed = [one.memory for one in arriving]
         changes = {row.id: _change(row) for row in placed if row.revision_of is None}
-        signed, _ = await self._states.change_within(
-            connection, replace(act, op=STATE), heads, changes
-        )
+        signed = await change_states(change, changes)
         # What a memory said before may have been here, and held otherwise.
-        await revision_rows.share(connection, account=act.account, memory_ids=list(changes))
+        await revision_rows.share(
+            change.connection, account=change.account, memory_ids=list(changes)
+        )
         return [*(receipt for _, receipt in receipts), *signed]
 
     async def _placed(
         self,
-        connection: Connection,
-        access: Access,
-        heads: Heads,
+        change: AccountChange,
         memories: Sequence[MovedMemory],
         entries: Mapping[str, NamespaceEntry],
     ) -> list[rows.ArrivingMemory]:
@@ -196,10 +149,11 @@ class ArrivingRows:
 
         A memory whose fact another one says here by now gives way to that: one of them counts.
         """
-        taken = await rows.taken_seqs(connection, access.account, [m.seq for m in memories])
+        connection, account = change.connection, change.account
+        taken = await rows.taken_seqs(connection, account, [m.seq for m in memories])
         prints = [m.fingerprint for m in memories if m.fingerprint is not None]
-        facts = await rows.living_facts(connection, access.account, prints)
-        last = max([heads.memory_seq, *(m.seq for m in memories if m.seq <= PLACES_MAX)])
+        facts = await rows.living_facts(connection, account, prints)
+        last = max([change.memory_seq, *(m.seq for m in memories if m.seq <= PLACES_MAX)])
         placed = []
         for memory in memories:
             number = entries[memory.namespace].namespace_id
@@ -213,7 +167,7 @@ class ArrivingRows:
                 if fact in facts:
                     row = msgspec.structs.replace(
                         row,
-                        superseded_at=self._clock(),
+                        superseded_at=change.time,
                         superseded_by=facts[fact],
                         merged=False,
                     )
@@ -223,9 +177,24 @@ class ArrivingRows:
         return placed
 
 
+async def _step_back(change: AccountChange, earlier: Sequence[MovedMemory]) -> None:
+    """Make these revisions, current here, the earlier ones that they are elsewhere."""
+    for row in earlier:
+        assert row.revision_of is not None
+        await revision_rows.step_back(
+            change.connection,
+            account=change.account,
+            memory_id=row.revision_of,
+            archive_id=row.id,
+            seq=change.take_place(),
+            superseded_at=row.superseded_at or change.time,
+            now=change.time,
+            outside_store=change.outside_store,
+        )
+
+
 async def _turns_placed(
-    connection: Connection,
-    act: Act,
+    change: AccountChange,
     fresh: Sequence[Row],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[rows.ArrivingTurn]:
@@ -237,7 +206,10 @@ async def _turns_placed(
         if isinstance(row, MovedEpisode)
     ]
     found = await episode_rows.claim(
-        connection, account=act.account, places=[t.place for t in turns], now=act.time
+        change.connection,
+        account=change.account,
+        places=[t.place for t in turns],
+        now=change.time,
     )
     said = {(r["namespace_id"], r["epoch"], r["fingerprint"]) for r in found}
     placed = []

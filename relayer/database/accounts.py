@@ -4,10 +4,10 @@ Not here: what a grant means (`relayer.tenants.accounts`), nonces and request wi
 (`requests.py`).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.errors import NotFound
@@ -201,10 +201,6 @@ async def labels_of(
 ) -> dict[int, str]:
     """Serial → label of these grants and revocations."""
     return {r["serial"]: r["label"] for r in await database.fetch(_LABELS_OF, account, serials)}
-
-
-# How a transaction that changes an account begins: its heads, locked, where who asks may go on.
-Lock: TypeAlias = Callable[[Connection], Awaitable[Heads]]
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:

@@ -10,11 +10,10 @@ import uuid
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock
 from relayer.database.conditions import unexpired
 from relayer.database.episodes import is_too_old
 from relayer.database.index_steps import note_change
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId
 
 _SET_TTL: Final = """
@@ -96,21 +95,18 @@ async def expired_equals(
 
 
 async def set_ttl(
-    database: Database, *, lock: Lock, account: AccountId, namespace_id: int, ttl_s: int | None
+    connection: Connection, *, account: AccountId, namespace_id: int, ttl_s: int | None
 ) -> bool:
     """Let what is stored in a namespace from now on expire after so many seconds.
 
     False when it was erased and is empty since.
     """
-    async with database.transaction() as connection:
-        await lock(connection)
-        return bool(await connection.fetch(_SET_TTL, account, namespace_id, ttl_s))
+    return bool(await connection.fetch(_SET_TTL, account, namespace_id, ttl_s))
 
 
 async def apply_ttl(
-    database: Database,
+    connection: Connection,
     *,
-    lock: Lock,
     account: AccountId,
     namespace_id: int,
     ttl_s: int | None,
@@ -118,10 +114,8 @@ async def apply_ttl(
     limit: int,
 ) -> int:
     """Let what is there expire likewise; how many of at most `limit` that changed."""
-    async with database.transaction() as connection:
-        await lock(connection)
-        await note_change(connection, account)  # a pin comes before or after, not in between
-        return int(await connection.fetchval(_APPLY_TTL, account, namespace_id, ttl_s, now, limit))
+    await note_change(connection, account)  # a pin comes before or after, not in between
+    return int(await connection.fetchval(_APPLY_TTL, account, namespace_id, ttl_s, now, limit))
 
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock
 from relayer.database.conditions import within
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.database.postings import few_with
 from relayer.database.states import ALL, IN_STATE
 from relayer.sealed.keys import AccountId, PublicKey
@@ -191,9 +190,7 @@ async def count_contents(database: Database, *, account: AccountId, namespace_id
 
 
 async def close_namespace(
-    database: Database, *, lock: Lock, account: AccountId, namespace_id: int, now: datetime
+    connection: Connection, *, account: AccountId, namespace_id: int, now: datetime
 ) -> None:
     """Take a namespace off the lists, unless something was stored there meanwhile."""
-    async with database.transaction() as connection:
-        await lock(connection)
-        await connection.execute(_CLOSE_NAMESPACE, account, namespace_id, now)
+    await connection.execute(_CLOSE_NAMESPACE, account, namespace_id, now)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock, lock_account
 from relayer.database.index_steps import note_change
-from relayer.database.pool import Database, Row
+from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
@@ -133,9 +132,8 @@ async def find_namespaces(
 
 
 async def create_namespace(
-    database: Database,
+    connection: Connection,
     *,
-    lock: Lock,
     account: AccountId,
     name: Namespace,
     epoch: int,
@@ -148,15 +146,13 @@ async def create_namespace(
 ) -> None:
     """The namespace's rows, unless they exist; nothing at all when the account has too many.
 
+    A statement sees what was committed before it began, so the account's lock comes before it.
     `signed` is the object that names it in the journal, `object_id` the name of that.
     """
-    async with database.transaction() as connection:
-        # A statement sees what was committed before it began, so the lock needs one of its own.
-        await lock(connection)
-        await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
-        await connection.execute(
-            _INSERT_NAMESPACE_KEY, account, name, epoch, key_id, signed, object_id, now, named_by
-        )
+    await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
+    await connection.execute(
+        _INSERT_NAMESPACE_KEY, account, name, epoch, key_id, signed, object_id, now, named_by
+    )
 
 
 @dataclass(frozen=True)
@@ -177,38 +173,33 @@ class NamedAnew:
 
 
 async def replace_key(
-    database: Database,
+    connection: Connection,
     *,
     account: AccountId,
     namespace_id: int,
     epoch: int,
     before: bytes,
-    serial: int,
     after: NamedAnew,
 ) -> bool:
-    """Give a namespace another key's id in an epoch; whether it still had the one of `before`, and
-    the account no newer grant or revocation than that of `serial`, by which it was judged."""
-    async with database.transaction() as connection:
-        heads = await lock_account(connection, account)
-        if heads is None or heads.grant_serial != serial:
-            return False
-        place = (account, namespace_id, epoch)
-        found = await connection.fetchrow(_NAMED_KEY, *place, before)
-        if found is None:
-            return False
-        old = found["object"]  # None of an earlier release
-        await connection.execute(
-            _REPLACE_KEY,
-            *place,
-            after.key_id,
-            after.signed,
-            after.named_by,
-            after.object_id,
-            None if old is None else blob_hash(blob_id(old)),
-            after.now,
-            after.outside,
-        )
-        return True
+    """Give a namespace another key's id in an epoch, under the account's lock; whether it still had
+    the one of `before`."""
+    place = (account, namespace_id, epoch)
+    found = await connection.fetchrow(_NAMED_KEY, *place, before)
+    if found is None:
+        return False
+    old = found["object"]  # None of an earlier release
+    await connection.execute(
+        _REPLACE_KEY,
+        *place,
+        after.key_id,
+        after.signed,
+        after.named_by,
+        after.object_id,
+        None if old is None else blob_hash(blob_id(old)),
+        after.now,
+        after.outside,
+    )
+    return True
 
 
 async def vouch(

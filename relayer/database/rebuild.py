@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
@@ -224,15 +223,11 @@ async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID
     return await database.fetch_planned(_SEALED, account, ids)
 
 
-async def drop(
-    database: Database, account: AccountId, dropped: Sequence[Row], *, lock: Lock
-) -> None:
+async def drop(connection: Connection, account: AccountId, dropped: Sequence[Row]) -> None:
     """Take away rows, shaped like `sealed`, that are still what was read; counts are not kept."""
     ids, blobs = [r["row_id"] for r in dropped], [r["blob_id"] for r in dropped]
-    async with database.transaction() as connection:
-        await lock(connection)
-        await note_change(connection, account)
-        await connection.execute(_DROP, account, ids, blobs)
+    await note_change(connection, account)
+    await connection.execute(_DROP, account, ids, blobs)
 
 
 async def set_state_blobs(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import Lock
 from relayer.database.pool import Connection, Database, Row
 from relayer.preferences import HOURS_MAX
 from relayer.sealed.keys import AccountId, PublicKey
@@ -248,24 +247,18 @@ class Scope:
 
 
 async def start(
-    database: Database,
+    connection: Connection,
     scope: Scope,
     *,
-    lock: Lock,
     run_id: uuid.UUID,
     actor: PublicKey,
     pruned: datetime,
-) -> Row:
-    """The unfinished run of the namespace: a new one unless there was one."""
-    async with database.transaction() as connection:
-        await lock(connection)
-        await connection.execute(_PRUNE, scope.account, scope.namespace_id, pruned)
-        await connection.execute(
-            _START, scope.account, run_id, scope.namespace_id, actor, scope.now
-        )
-        row = await connection.fetchrow(_UNFINISHED, scope.account, scope.namespace_id)
-    # Another process may have finished the other one just now.
-    return row or await start(database, scope, lock=lock, run_id=run_id, actor=actor, pruned=pruned)
+) -> Row | None:
+    """The unfinished run of the namespace: a new one unless there was one; None if that one was
+    finished meanwhile."""
+    await connection.execute(_PRUNE, scope.account, scope.namespace_id, pruned)
+    await connection.execute(_START, scope.account, run_id, scope.namespace_id, actor, scope.now)
+    return await connection.fetchrow(_UNFINISHED, scope.account, scope.namespace_id)
 
 
 async def find_run(database: Database, *, account: AccountId, run_id: uuid.UUID) -> Row | None:

@@ -13,7 +13,6 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from relayer.clock import Clock
 from relayer.database import webhooks as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
@@ -23,7 +22,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 
 PREFIX: Final = "whsec_"  # of secrets, so that they are recognised where they do not belong
 _PURPOSE: Final = b"webhook"
@@ -71,16 +70,14 @@ class Webhooks:
         self,
         *,
         database: Database,
-        accounts: Accounts,
+        ledger: Ledger,
         identity: Identity,
         reach: Reach,
-        clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._ledger = ledger
         self._identity = identity
         self._reach = reach
-        self._clock = clock
 
     async def put(self, access: Access, webhook_id: uuid.UUID, wanted: Wanted) -> Webhook:
         """Make or change a webhook; a new one is told what happens from now on.
@@ -91,9 +88,9 @@ class Webhooks:
         """
         access.require_owner()
         parse_target(wanted.url, self._reach)
-        account, now = access.account, self._clock()
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked_by_owner(connection, access)
+        account = access.account
+        async with self._ledger.change(access, as_owner=True) as change:
+            connection = change.connection
             known = {r["webhook_id"]: r for r in await rows.find_all(connection, account)}
             if webhook_id not in known and len(known) >= Limits.webhooks_max:
                 raise BadRequest(
@@ -111,8 +108,8 @@ class Webhooks:
                 events=sorted(set(wanted.events)),
                 namespaces=None if wanted.namespaces is None else sorted(set(wanted.namespaces)),
                 active=wanted.active,
-                now=now,
-                receipt_seq=heads.receipt_seq,
+                now=change.time,
+                receipt_seq=change.receipt_seq,
             )
         webhook = await self.get(access, webhook_id)
         shown = PREFIX + to_base64(secret) if fresh else None
@@ -148,8 +145,8 @@ class Webhooks:
             NotAllowed: the key does not own the account.
         """
         access.require_owner()
-        async with self._accounts.owning(access) as connection:
-            return await rows.delete(connection, access.account, webhook_id)
+        async with self._ledger.change(access, as_owner=True) as change:
+            return await rows.delete(change.connection, access.account, webhook_id)
 
     async def address(self, access: Access, webhook_id: uuid.UUID) -> Address:
         """Where a webhook is, for trying it.

@@ -4,58 +4,145 @@ Not here: how one begins and ends (`tenants/ledger.py`), what it does (`memories
 the format of receipts (`sealed.receipts`).
 
 - A change has one time. All that it stores and signs says that one.
+- Where the account's sequences and its chain of receipts stand, only this module moves. Who stores
+  receipts stores `receipt_seq` and `receipt_head` beside them.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass, replace
 
-from relayer.database.accounts import Heads
+from relayer.clock import Clock
+from relayer.database.accounts import Heads, locked_heads
 from relayer.database.pool import Connection
-from relayer.journal.receipts import Act, Subject, chained
+from relayer.journal.receipts import Act, Subject, chained, next_receipt
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.sealed.named import NamedKey, sign_namespace
+from relayer.sealed.receipts import Item
+from relayer.sealed.states import SignedState, sign_state
+
+
+@dataclass(frozen=True)
+class Signing:
+    """Who signs, by which clock, and whether blobs and journal lie outside the database."""
+
+    identity: Identity
+    clock: Clock
+    outside_store: bool
 
 
 class AccountChange:
     """A change of an account, under its lock until the transaction of `connection` ends.
 
     Attributes:
+        account: the account that is changed.
         actor: whose change it is, as its receipts say.
-        op: what `sign` says was done; states and erasures have operations of their own.
+        op: what receipts say was done, unless they are given another operation.
         time: when it is made: behind all changes before.
-        heads: where the account's sequences and its chain of receipts stand by now.
+        outside_store: whether blobs and journal lie outside the database.
         has_objects: whether it put any object into the journal, which has to be published then.
     """
 
     def __init__(
         self,
         connection: Connection,
+        signing: Signing,
         *,
         account: AccountId,
         actor: PublicKey,
         op: str,
         heads: Heads,
-        identity: Identity,
-        now: datetime,
     ) -> None:
         self.connection = connection
         self.account = account
         self.actor = actor
         self.op = op
-        self.time = heads.time(now)
+        self.time = heads.time(signing.clock())
+        self.outside_store = signing.outside_store
         self.has_objects = False
-        self.heads = heads
-        self._identity = identity
+        self._heads = heads
+        self._signing = signing
 
-    def act(self, op: str | None = None) -> Act:
-        """Who does what and when."""
-        return Act(self.account, self.actor, op or self.op, self.time)
+    @property
+    def epoch(self) -> int:
+        """The account's newest epoch."""
+        return self._heads.epoch
+
+    @property
+    def grant_serial(self) -> int:
+        """The serial of the account's newest grant or revocation."""
+        return self._heads.grant_serial
+
+    @property
+    def memory_seq(self) -> int:
+        """The last place in the sequence of memories that is taken."""
+        return self._heads.memory_seq
+
+    @property
+    def receipt_seq(self) -> int:
+        """The number of the newest receipt."""
+        return self._heads.receipt_seq
+
+    @property
+    def receipt_head(self) -> bytes:
+        """The hash that the next receipt names as the one before it."""
+        return self._heads.receipt_head
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that count for the quota, as they were at the lock or at `reread`."""
+        return self._heads.used_bytes
 
     def sign(
-        self, subjects: Iterable[Subject], names: Mapping[int, Namespace]
+        self,
+        subjects: Iterable[Subject],
+        names: Mapping[int, Namespace],
+        *,
+        op: str | None = None,
     ) -> list[tuple[int, bytes]]:
-        """One receipt (seq, signed) per namespace and epoch, over what was done there.
-
-        The caller stores them, and `heads.receipt_head` beside them.
-        """
-        receipts, self.heads = chained(self._identity, self.act(), self.heads, subjects, names)
+        """One receipt (seq, signed) per namespace and epoch, over what was done there."""
+        receipts, self._heads = chained(
+            self._signing.identity, self._act(op), self._heads, subjects, names
+        )
         return receipts
+
+    def sign_items(
+        self,
+        items: Iterable[Item],
+        namespace: Namespace | None = None,
+        epoch: int | None = None,
+        *,
+        op: str | None = None,
+    ) -> tuple[int, bytes]:
+        """One receipt (seq, signed) over these items, of one namespace and epoch or of none."""
+        signed, self._heads = next_receipt(
+            self._signing.identity, self._act(op), self._heads, tuple(items), namespace, epoch
+        )
+        return self.receipt_seq, signed
+
+    def sign_state(self, state: SignedState) -> bytes:
+        """The journal's object that says what holds of a memory."""
+        return sign_state(self._signing.identity, state)
+
+    def sign_namespace(self, named: NamedKey) -> bytes:
+        """The journal's object that names a namespace and its key's id."""
+        return sign_namespace(self._signing.identity, named)
+
+    def continue_grants(self, serial: int) -> None:
+        """Let receipts from now on name this serial as that of the newest grant."""
+        self._heads = replace(self._heads, grant_serial=serial)
+
+    def take_place(self) -> int:
+        """Take the next place in the sequence of memories."""
+        self._heads = replace(self._heads, memory_seq=self.memory_seq + 1)
+        return self.memory_seq
+
+    def take_time(self) -> None:
+        """Take the time anew, where what came first may have taken long."""
+        self.time = self._heads.time(self._signing.clock())
+
+    async def reread(self) -> None:
+        """Read again what the account's row says, once statements have changed it."""
+        self._heads = await locked_heads(self.connection, self.account)
+
+    def _act(self, op: str | None) -> Act:
+        return Act(self.account, self.actor, op or self.op, self.time)

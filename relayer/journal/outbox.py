@@ -64,10 +64,6 @@ class _LateError(Exception):
     """Blobs were deleted since they were put."""
 
 
-async def _nothing(_: Connection) -> None:
-    """Nothing is done first."""
-
-
 class Outbox:
     """Notes, publishes and deletes on behalf of a store outside the database."""
 
@@ -91,7 +87,7 @@ class Outbox:
         self,
         account: AccountId,
         blobs: Sequence[tuple[bytes, bytes]],
-        first: Callable[[Connection], Awaitable[None]] = _nothing,
+        first: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Connection]:
         """The transaction that comes to refer to (name, bytes) blobs, which an outside store has.
 
@@ -106,7 +102,8 @@ class Outbox:
             await self._put(account, named)
             with suppress(_LateError):
                 async with self._database.transaction() as connection:
-                    await first(connection)
+                    if first is not None:
+                        await first(connection)
                     if not await self._has_kept(connection, account, named):
                         raise _LateError  # undoes what was done first
                     yield connection

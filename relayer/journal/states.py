@@ -17,18 +17,15 @@ from typing import Final, TypedDict
 
 from relayer.clock import to_ms
 from relayer.database import states as rows
-from relayer.database.accounts import Heads
-from relayer.database.pool import Connection, Row, UniqueViolation
+from relayer.database.pool import Row, UniqueViolation
 from relayer.database.revisions import set_life
 from relayer.errors import Conflict
 from relayer.journal.changes import AccountChange
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, next_receipt
 from relayer.record import State, state_of
 from relayer.sealed.envelope import blob_hash, blob_id
-from relayer.sealed.keys import Identity, Namespace
+from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import Item
-from relayer.sealed.states import SignedState, sign_state
+from relayer.sealed.states import SignedState
 
 STATE: Final = "state"
 Receipts = list[tuple[int, bytes]]
@@ -77,119 +74,97 @@ class _Wanted:
         return self.row["namespace_id"], self.row["epoch"], self.row["memory_id"]
 
 
-class States:
-    """Changes states of memories of one account at a time, inside others' transactions."""
+async def change_states(
+    account_change: AccountChange, changes: Mapping[uuid.UUID, Change]
+) -> list[bytes]:
+    """Change what holds of memories of one account; the receipts.
 
-    def __init__(self, *, outbox: Outbox, identity: Identity) -> None:
-        self._outbox = outbox
-        self._identity = identity
+    Memories that are gone, and those of which it holds already, are passed over.
 
-    async def apply(
-        self, change: AccountChange, changes: Mapping[uuid.UUID, Change]
-    ) -> list[bytes]:
-        """The receipts of changing these memories in a change of their account.
-
-        Raises:
-            Conflict: as `change_within`.
-        """
-        receipts, change.heads = await self.change_within(
-            change.connection, change.act(STATE), change.heads, changes
+    Raises:
+        Conflict: one is brought back whose fact another memory holds now.
+    """
+    if not changes:
+        return []
+    connection, account = account_change.connection, account_change.account
+    found = await rows.lock_states(connection, account=account, memory_ids=sorted(changes))
+    wanted = [_wanted(row, changes[i]) for i, row in found.items()]
+    wanted = [new for new in wanted if not new.is_standing]
+    if not wanted:
+        return []
+    changed, receipts = _sign(account_change, wanted)
+    try:
+        await rows.set_states(
+            connection,
+            account=account,
+            changed=changed,
+            now=account_change.time,
+            receipts=receipts,
+            receipt_head=account_change.receipt_head,
+            outside_store=account_change.outside_store,
         )
-        change.has_objects |= bool(receipts)
-        return receipts
-
-    async def change_within(
-        self,
-        connection: Connection,
-        act: Act,
-        heads: Heads,
-        changes: Mapping[uuid.UUID, Change],
-    ) -> tuple[list[bytes], Heads]:
-        """The receipts of changing memories under the account's lock, and the heads after it.
-
-        Memories that are gone, and those of which it holds already, are passed over. The caller
-        publishes the journal after the transaction.
-
-        Raises:
-            Conflict: one is brought back whose fact another memory holds now.
-        """
-        if not changes:
-            return [], heads
-        found = await rows.lock_states(connection, account=act.account, memory_ids=sorted(changes))
-        wanted = [_wanted(row, changes[i]) for i, row in found.items()]
-        wanted = [new for new in wanted if not new.is_standing]
-        if not wanted:
-            return [], heads
-        changed, receipts, heads = self._signed(act, heads, wanted)
-        try:
-            await rows.set_states(
+    except UniqueViolation:
+        raise Conflict("Another memory says the same by now.", code="memory.duplicate") from None
+    if back := [new.row["memory_id"] for new in wanted if new.comes_back]:
+        await rows.part(connection, account=account, memory_ids=back)
+    for new in wanted:
+        if new.state.pinned != new.row["pinned"] or new.lives_otherwise:
+            await set_life(
                 connection,
-                account=act.account,
-                changed=changed,
-                now=act.time,
-                receipts=receipts,
-                receipt_head=heads.receipt_head,
-                outside_store=self._outbox.outside,
+                account=account,
+                memory_id=new.row["memory_id"],
+                expires_at=new.expires_at,
+                is_default=new.has_default_life,
             )
-        except UniqueViolation:
-            raise Conflict(
-                "Another memory says the same by now.", code="memory.duplicate"
-            ) from None
-        if back := [new.row["memory_id"] for new in wanted if new.comes_back]:
-            await rows.part(connection, account=act.account, memory_ids=back)
-        for new in wanted:
-            if new.state.pinned != new.row["pinned"] or new.lives_otherwise:
-                await set_life(
-                    connection,
-                    account=act.account,
-                    memory_id=new.row["memory_id"],
-                    expires_at=new.expires_at,
-                    is_default=new.has_default_life,
-                )
-        return [signed for _, signed in receipts], heads
+    return [signed for _, signed in receipts]
 
-    def _signed(
-        self, act: Act, heads: Heads, wanted: Iterable[_Wanted]
-    ) -> tuple[list[rows.NewState], Receipts, Heads]:
-        """One object each, and one receipt per namespace and epoch, which its objects name."""
-        changed: list[rows.NewState] = []
-        receipts: Receipts = []
-        ordered = sorted(wanted, key=lambda new: new.place)
-        for _, group in groupby(ordered, key=lambda new: new.place[:2]):
-            members = list(group)
-            own = [self._object(act, heads.receipt_seq + 1, new) for new in members]
-            items = tuple(
-                Item(new.row["memory_id"], new.row["revision"], blob_id(stated.signed))
-                for new, stated in zip(members, own, strict=True)
-            )
-            first = members[0].row
-            signed, heads = next_receipt(
-                self._identity, act, heads, items, Namespace(first["namespace"]), first["epoch"]
-            )
-            changed += own
-            receipts.append((heads.receipt_seq, signed))
-        return changed, receipts, heads
 
-    def _object(self, act: Act, seq: int, wanted: _Wanted) -> rows.NewState:
-        row, state = wanted.row, wanted.state
-        said = SignedState(
-            account=act.account,
-            memory=row["memory_id"],
-            revision=row["revision"],
-            seq=seq,
-            time_ms=to_ms(act.time),
-            pinned=state.pinned,
-            review=state.review,
-            stale=state.stale,
-            superseded_ms=to_ms(state.superseded_at),
-            superseded_by=state.superseded_by,
-            merged=wanted.merged,
-            expires_ms=to_ms(wanted.expires_at),
-            has_default_life=wanted.has_default_life,
+def _sign(
+    account_change: AccountChange, wanted: Iterable[_Wanted]
+) -> tuple[list[rows.NewState], Receipts]:
+    """One object each, and one receipt per namespace and epoch, which its objects name."""
+    changed: list[rows.NewState] = []
+    receipts: Receipts = []
+    ordered = sorted(wanted, key=lambda new: new.place)
+    for _, group in groupby(ordered, key=lambda new: new.place[:2]):
+        members = list(group)
+        own = [_object(account_change, new) for new in members]
+        items = [
+            Item(new.row["memory_id"], new.row["revision"], blob_id(stated.signed))
+            for new, stated in zip(members, own, strict=True)
+        ]
+        first = members[0].row
+        receipts.append(
+            account_change.sign_items(
+                items, Namespace(first["namespace"]), first["epoch"], op=STATE
+            )
         )
-        signed = sign_state(self._identity, said)
-        object_id = blob_hash(blob_id(signed))
-        return rows.NewState(row["memory_id"], state, object_id, signed)
+        changed += own
+    account_change.has_objects = True
+    return changed, receipts
+
+
+def _object(account_change: AccountChange, wanted: _Wanted) -> rows.NewState:
+    """The object that the next receipt names."""
+    row, state = wanted.row, wanted.state
+    said = SignedState(
+        account=account_change.account,
+        memory=row["memory_id"],
+        revision=row["revision"],
+        seq=account_change.receipt_seq + 1,
+        time_ms=to_ms(account_change.time),
+        pinned=state.pinned,
+        review=state.review,
+        stale=state.stale,
+        superseded_ms=to_ms(state.superseded_at),
+        superseded_by=state.superseded_by,
+        merged=wanted.merged,
+        expires_ms=to_ms(wanted.expires_at),
+        has_default_life=wanted.has_default_life,
+    )
+    signed = account_change.sign_state(said)
+    object_id = blob_hash(blob_id(signed))
+    return rows.NewState(row["memory_id"], state, object_id, signed)
 
 
 def changed(row: Row, change: Change) -> State:

@@ -22,7 +22,7 @@ from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
-from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.database.pool import Connection, Database
 from relayer.errors import Corrupted, Unavailable
 from relayer.extraction.facts import Excerpt, Extractor, Fact
 from relayer.extraction.transcripts import transcript_problem
@@ -43,7 +43,7 @@ from relayer.memories.conversations import (
     marks_under,
     outcome,
 )
-from relayer.memories.intake import Answered, Intake, Remembered
+from relayer.memories.intake import Answered, Intake, Remembered, Submission
 from relayer.memories.known import KnownMemories
 from relayer.memories.opening import Caller, Opener
 from relayer.memories.recognition import Stored, marked_memory
@@ -51,7 +51,7 @@ from relayer.memories.sealed_turns import ALTERED, SealedTurns
 from relayer.memories.sealing import without_secrets
 from relayer.memories.turns import readable_turn
 from relayer.memories.writer import Writer
-from relayer.memories.writes import Origin, Overtaken, contended
+from relayer.memories.writes import CONTENDED, Origin, Overtaken
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.settings import Limits
@@ -59,7 +59,7 @@ from relayer.telemetry.instruments import count_turn, count_waiting_turn
 from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
-from relayer.tenants.ledger import RACES_MAX
+from relayer.tenants.ledger import Stale, retry_stale
 
 _log = logging.getLogger(__name__)
 
@@ -131,17 +131,9 @@ class Analysis:
         except (Unavailable, TimeoutError) as error:
             return await self._keep(caller, conversation, redacted, cause_of(error))
         drafts = await self._drafts(caller, conversation, facts, related)
-        for _ in range(RACES_MAX):
-            try:
-                stored, kept = await self._remember_turn(caller, conversation, drafts)
-            except Answered:
-                before = await self._answered(caller, conversation, redacted)
-                if before is not None and not await self._waits(caller, before):
-                    return before
-            else:
-                answer = outcome(stored, kept, redacted, self._extractor.name)
-                return replace(answer, problem=await _problem(conversation, facts))
-        raise contended()
+        submission = await self._submission(caller, conversation, drafts)
+        attempt = partial(self._attempt, caller, conversation, facts, submission, redacted)
+        return await retry_stale(attempt, CONTENDED)
 
     async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
         """Take the facts out of a kept turn once more; it stays.
@@ -164,9 +156,9 @@ class Analysis:
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, kept=True, names=names)
         extractor = self._extractor.name
-        stored = await self._remember(
-            caller, conversation, drafts, origin, extractor, is_counted=False
-        )
+        submission = await self._submission(caller, conversation, drafts)
+        remember = partial(self._remember, caller, conversation, submission, origin, extractor)
+        stored = await retry_stale(partial(remember, is_counted=False), CONTENDED)
         answer = outcome(stored, turn_id, {}, extractor)
         return replace(answer, problem=await _problem(conversation, facts))
 
@@ -176,20 +168,32 @@ class Analysis:
         """What the extractor is shown. Only a model has a use for what is known already."""
         return await excerpt_of(caller, conversation, related if self._model is not None else ())
 
-    async def _remember_turn(
-        self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
-    ) -> tuple[Remembered, uuid.UUID | None]:
-        """Store facts, and the turn that is kept beside them. If it waits already, it is done."""
-        for _ in range(RACES_MAX):
-            origin = await self._origin(caller, conversation)
-            try:
-                stored = await self._remember(
-                    caller, conversation, drafts, origin, self._extractor.name
-                )
-            except Overtaken:
-                continue
-            return stored, origin.id if origin is not None and origin.kept else None
-        raise contended()
+    async def _attempt(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        facts: Sequence[Fact],
+        submission: Submission,
+        redacted: dict[str, int],
+    ) -> Analyzed:
+        """Store facts, and the turn that is kept beside them. If it waits already, it is done.
+
+        Raises:
+            Stale: somebody came in between.
+        """
+        origin, extractor = await self._origin(caller, conversation), self._extractor.name
+        try:
+            stored = await self._remember(caller, conversation, submission, origin, extractor)
+        except Overtaken:
+            raise Stale from None
+        except Answered:
+            before = await self._answered(caller, conversation, redacted)
+            if before is None or await self._waits(caller, before):
+                raise Stale from None
+            return before
+        kept = origin.id if origin is not None and origin.kept else None
+        answer = outcome(stored, kept, redacted, extractor)
+        return replace(answer, problem=await _problem(conversation, facts))
 
     async def _waits(self, caller: Caller, before: Analyzed) -> bool:
         """Whether the other request only let the conversation wait, whose facts are here."""
@@ -277,34 +281,45 @@ class Analysis:
         settings = caller.access.settings
         return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
 
-    async def _remember(
-        self,
-        caller: Caller,
-        conversation: Conversation,
-        drafts: Sequence[Draft],
-        origin: Origin | None,
-        extractor: str,
-        *,
-        is_counted: bool = True,
-    ) -> Remembered:
-        """Store what an extractor found; `is_counted` says that the turn had none found before."""
-        account = caller.access.account
-
-        async def beside(connection: Connection) -> None:
-            if is_counted:
-                await account_rows.count_turn(connection, account=account, has_facts=bool(drafts))
-            if origin is not None:
-                await episode_rows.note_extractor(
-                    connection, account=account, episode_id=origin.id, extractor=extractor
-                )
-
-        stored = await self._intake.write(
+    async def _submission(
+        self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
+    ) -> Submission:
+        return await self._intake.prepare(
             caller.access,
             caller.keys,
             drafts,
             op="analyze",
             route=ROUTE,
             marked_text=conversation.text,
+        )
+
+    async def _remember(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        submission: Submission,
+        origin: Origin | None,
+        extractor: str,
+        *,
+        is_counted: bool = True,
+    ) -> Remembered:
+        """Store what an extractor found; `is_counted` says that the turn had none found before.
+
+        Raises:
+            Stale: somebody came in between.
+        """
+        account, has_facts = caller.access.account, bool(submission.prepared)
+
+        async def beside(connection: Connection) -> None:
+            if is_counted:
+                await account_rows.count_turn(connection, account=account, has_facts=has_facts)
+            if origin is not None:
+                await episode_rows.note_extractor(
+                    connection, account=account, episode_id=origin.id, extractor=extractor
+                )
+
+        stored = await self._intake.attempt(
+            submission,
             origin=origin,
             # The request that let it wait has left one.
             marks=[] if origin and origin.waiting else marks_of(caller, conversation, NOTHING),
@@ -312,7 +327,7 @@ class Analysis:
             beside=beside,
         )
         is_new = any(not item.duplicate for item in stored.items)
-        count_turn("facts" if is_new else "known" if drafts else "nothing", extractor)
+        count_turn("facts" if is_new else "known" if has_facts else "nothing", extractor)
         return stored
 
     async def _keep(
@@ -322,44 +337,47 @@ class Analysis:
 
         One that is kept has its facts: what is said once more may have others.
         """
-        for _ in range(RACES_MAX):
-            # The same request may have come twice, and the other one may be ready by now.
-            if (before := await self._answered(caller, conversation, redacted)) is not None:
-                return before
-            known = await self._turns.said_before(caller, conversation)
-            episodes = list[rows.NewEpisode]()
-            if known is not None and known["state"] == rows.PENDING:
-                turn, number = known["episode_id"], known["namespace_id"]
-            else:
-                new, entry = await self._turns.seal(caller, conversation, rows.PENDING)
-                episodes, turn, number = [new], new.episode_id, entry.namespace_id
-            waits = Analyzed((), turn, (), redacted, failure=cause)
-            marks = marks_of(caller, conversation, turn)
-            if not episodes and not marks:
-                return waits
-            names = {number: conversation.namespace}
-            note = partial(
-                episode_rows.note_failure,
-                account=caller.access.account,
-                episode_id=turn,
-                cause=cause,
+        attempt = partial(self._attempt_to_keep, caller, conversation, redacted, cause)
+        return await retry_stale(attempt, CONTENDED)
+
+    async def _attempt_to_keep(
+        self, caller: Caller, conversation: Conversation, redacted: dict[str, int], cause: str
+    ) -> Analyzed:
+        # The same request may have come twice, and the other one may be ready by now.
+        if (before := await self._answered(caller, conversation, redacted)) is not None:
+            return before
+        known = await self._turns.said_before(caller, conversation)
+        episodes = list[rows.NewEpisode]()
+        if known is not None and known["state"] == rows.PENDING:
+            turn, number = known["episode_id"], known["namespace_id"]
+        else:
+            new, entry = await self._turns.seal(caller, conversation, rows.PENDING)
+            episodes, turn, number = [new], new.episode_id, entry.namespace_id
+        waits = Analyzed((), turn, (), redacted, failure=cause)
+        marks = marks_of(caller, conversation, turn)
+        if not episodes and not marks:
+            return waits
+        note = partial(
+            episode_rows.note_failure,
+            account=caller.access.account,
+            episode_id=turn,
+            cause=cause,
+        )
+        try:
+            done = await self._writer.store(
+                caller.access,
+                [],
+                op="analyze",
+                names={number: conversation.namespace},
+                marks=marks,
+                episodes=episodes,
+                beside=note,
             )
-            try:
-                done = await self._writer.store(
-                    caller.access,
-                    [],
-                    op="analyze",
-                    names=names,
-                    marks=marks,
-                    episodes=episodes,
-                    beside=note,
-                )
-            except (Overtaken, UniqueViolation):
-                continue
-            if episodes:
-                count_waiting_turn()
-            return replace(waits, receipts=done.receipts)
-        raise contended()
+        except Overtaken:
+            raise Stale from None
+        if episodes:
+            count_waiting_turn()
+        return replace(waits, receipts=done.receipts)
 
     async def extract_turn(self, account: AccountId, keys: Keys, turn_id: uuid.UUID) -> None:
         """Take the facts out of a turn that waits; nothing when it is done or gone.
@@ -392,7 +410,11 @@ class Analysis:
         drafts = await self._drafts(caller, conversation, found.facts, related)
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, waiting=True, kept=settings.keep_turns, names=names)
-        await self._remember(caller, conversation, drafts, origin, found.extractor)
+        submission = await self._submission(caller, conversation, drafts)
+        await retry_stale(
+            partial(self._remember, caller, conversation, submission, origin, found.extractor),
+            CONTENDED,
+        )
 
     async def _patient_facts(
         self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt

@@ -22,12 +22,12 @@ from relayer.clock import Clock, to_ms
 from relayer.database import consolidation as rows
 from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
-from relayer.database.pool import Connection, Database, Row, UniqueViolation
+from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import Action, Scope
 from relayer.errors import NotAllowed, NotAuthenticated, Overtaxed, QuotaExceeded, Unavailable
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import Summariser
-from relayer.journal.states import STATE, Change, States
+from relayer.journal.states import STATE, Change, change_states
 from relayer.memories.consolidation_plan import EPISODES_MIN, OpenedEpisode, Planner, Work
 from relayer.memories.merging import Merge
 from relayer.memories.sealing import new_memory
@@ -35,11 +35,11 @@ from relayer.memories.writer import Writer
 from relayer.memories.writes import Effects
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
-from relayer.tenants.access import Access, unasked
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
-from relayer.tenants.ledger import Ledger
+from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import Namespaces
 
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
@@ -48,10 +48,6 @@ MADE_BYTES_MAX: Final = 100_000  # of a summary or a procedure with its tags, so
 GoOn = Callable[[], bool]
 T = TypeVar("T")
 _Chosen = tuple[Mapping[uuid.UUID, Change], Sequence[Action]]
-
-
-class _Changed(Exception):
-    """What a new memory was made of is not what was read."""
 
 
 class _Ended(Exception):
@@ -70,10 +66,8 @@ class Consolidator:
         accounts: Accounts,
         namespaces: Namespaces,
         writer: Writer,
-        states: States,
         summariser: Summariser,
         finder: ProcedureFinder,
-        identity: Identity,
         clock: Clock,
     ) -> None:
         self._planner = planner
@@ -82,10 +76,8 @@ class Consolidator:
         self._accounts = accounts
         self._namespaces = namespaces
         self._writer = writer
-        self._states = states
         self._summariser = summariser
         self._finder = finder
-        self._identity = identity
         self._clock = clock
 
     async def work(self, account: AccountId, keys: Keys, run_id: uuid.UUID, go_on: GoOn) -> bool:
@@ -124,8 +116,8 @@ class Consolidator:
     async def _access(self, account: AccountId, row: Row) -> Access | None:
         """Who asked for a run, if it may still write there; the schedule needs no right."""
         actor = PublicKey(row["actor"])
-        if actor == self._identity.public_key:
-            return unasked(account, actor, await self._accounts.settings(account))
+        if actor == self._ledger.relayer:
+            return self._ledger.unasked(account, await self._accounts.settings(account))
         access = await self._accounts.access(account, actor)
         may = access is not None and access.may_write(Namespace(row["namespace"]))
         return access if may else None
@@ -190,7 +182,7 @@ class Consolidator:
             connection, now = change.connection, change.time
             living = await rows.lock_unchanged(connection, replace(work.scope, now=now), read=read)
             changes, done = chosen(living, now)
-            await self._states.apply(change, changes)
+            await change_states(change, changes)
             merged = [(a.memory_id, living[i]) for a in done for i in a.other_ids]
             if merged:
                 await self._join(connection, change.account, merged, now)
@@ -332,7 +324,7 @@ class Consolidator:
             if len(living) < len(sources) or await rows.are_used(
                 connection, account=scope.account, memory_ids=ids, kind=draft.kind, but=made
             ):
-                raise _Changed
+                raise Stale
             await self._record(connection, work, [Action(new_id(), action, made, ids)], now)
 
         try:
@@ -347,7 +339,7 @@ class Consolidator:
                 ),
                 beside=listed,
             )
-        except (_Changed, UniqueViolation):
+        except Stale:
             return False  # the next run looks again
         return True
 

@@ -8,7 +8,6 @@ Not here: a memory's own expiry (`writer.py`), erasing (`eraser.py`).
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -18,7 +17,7 @@ from relayer.errors import NotFound, RelayerError
 from relayer.memories.eraser import Eraser
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.expiry")
@@ -45,13 +44,13 @@ class Expiry:
         self,
         *,
         database: Database,
-        accounts: Accounts,
+        ledger: Ledger,
         namespaces: Namespaces,
         eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._ledger = ledger
         self._namespaces = namespaces
         self._eraser = eraser
         self._clock = clock
@@ -73,22 +72,22 @@ class Expiry:
             raise NotFound("No such namespace.")
         account, number = access.account, entry.namespace_id
         await self._expire_turns(account, number)
-        lock = partial(self._accounts.locked_by_owner, access=access)
-        if not await rows.set_ttl(
-            self._database, lock=lock, account=account, namespace_id=number, ttl_s=ttl_s
-        ):
-            raise NotFound("No such namespace.")
+        async with self._ledger.change(access, as_owner=True) as change:
+            if not await rows.set_ttl(
+                change.connection, account=account, namespace_id=number, ttl_s=ttl_s
+            ):
+                raise NotFound("No such namespace.")
         total = 0
         while total < APPLIED_MAX:
-            changed = await rows.apply_ttl(
-                self._database,
-                lock=lock,
-                account=account,
-                namespace_id=number,
-                ttl_s=ttl_s,
-                now=self._clock(),
-                limit=APPLIED_AT_ONCE,
-            )
+            async with self._ledger.change(access, as_owner=True) as change:
+                changed = await rows.apply_ttl(
+                    change.connection,
+                    account=account,
+                    namespace_id=number,
+                    ttl_s=ttl_s,
+                    now=change.time,
+                    limit=APPLIED_AT_ONCE,
+                )
             total += changed
             if changed < APPLIED_AT_ONCE:
                 return Kept(ttl_s, total, more=False)

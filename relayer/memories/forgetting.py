@@ -13,18 +13,15 @@ Not here: erasing (`eraser.py`), erasing an account (`tenants/closing.py`), what
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Container, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Final, Literal
 
-from relayer.clock import Clock
 from relayer.database import erasure as erasure_rows
 from relayer.database import forgetting as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
-from relayer.database.accounts import Lock
 from relayer.database.pool import Database
 from relayer.database.rebuild import is_incomplete
 from relayer.errors import NotAllowed, NotFound, Unavailable
@@ -33,7 +30,7 @@ from relayer.memories.opening import Caller
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 PAGE: Final = 500
@@ -87,18 +84,16 @@ class Forgetting:
         self,
         *,
         database: Database,
-        accounts: Accounts,
+        ledger: Ledger,
         namespaces: Namespaces,
         eraser: Eraser,
         waits: Waits,
-        clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._ledger = ledger
         self._namespaces = namespaces
         self._eraser = eraser
         self._waits = waits
-        self._clock = clock
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> Forgotten:
         """Erase one memory or turn, expired or not.
@@ -130,8 +125,7 @@ class Forgetting:
         living = [i for i in dict.fromkeys(ids) if fates[i] == "matched"]
         erasure = Erasure()
         if not dry_run and living:
-            lock = self._lock(access, namespaces)
-            erasure = await self._eraser.erase(access.account, access.key, living, lock=lock)
+            erasure = await self._eraser.erase(access, namespaces, living)
             fates |= {i: "erased" for i in erasure.ids if i in fates}
             # Somebody else was there in between: erased it, or took the facts of a turn.
             rest = [i for i in living if fates[i] == "matched"]
@@ -141,10 +135,6 @@ class Forgetting:
         gone = [i for i in ids if fates[i] == "already_erased"]
         pending = done.pending or await self._erasing(access.account, gone)
         return replace(done, pending=pending, fates=[fates[i] for i in ids])
-
-    def _lock(self, access: Access, namespaces: Iterable[Namespace]) -> Lock:
-        """How an erasure begins that a key asked for."""
-        return partial(self._accounts.locked, access=access, namespaces=tuple(namespaces))
 
     async def _fates(
         self, access: Access, ids: Sequence[uuid.UUID]
@@ -296,29 +286,23 @@ class Forgetting:
         matched = await rows.count_contents(self._database, account=account, namespace_id=number)
         done = await self._erase_found(access, namespace, find, matched)
         if not done.more:
-            await rows.close_namespace(
-                self._database,
-                lock=self._lock(access, [namespace]),
-                account=account,
-                namespace_id=number,
-                now=self._clock(),
-            )
+            async with self._ledger.change(access, [namespace]) as change:
+                await rows.close_namespace(
+                    change.connection, account=account, namespace_id=number, now=change.time
+                )
         return done
 
     async def _erase_found(
         self, access: Access, namespace: Namespace, find: Find, matched: int
     ) -> Forgotten:
         """Erase what is found, page by page, until nothing is or it is enough for one request."""
-        erasure, lock = Erasure(), self._lock(access, [namespace])
+        erasure = Erasure()
         while len(erasure.ids) < ERASED_MAX:
             found = await find(min(PAGE, ERASED_MAX - len(erasure.ids)))
             if not found:
                 return await self._forgotten(access.account, erasure, matched=matched)
             # What one was merged into may not fit what was asked for.
-            done = await self._eraser.erase(
-                access.account, access.key, found, upward=False, lock=lock
-            )
-            erasure.add(done)
+            erasure.add(await self._eraser.erase(access, [namespace], found, upward=False))
         forgotten = await self._forgotten(access.account, erasure, matched=matched)
         return replace(forgotten, more=bool(await find(1)))
 

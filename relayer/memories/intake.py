@@ -12,11 +12,12 @@ Not here: who may write (`memory.py`), what a fact is (`analysis.py`).
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from relayer.clock import Clock, to_ms
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
-from relayer.database.pool import Database, UniqueViolation
+from relayer.database.pool import Database
 from relayer.errors import QuotaExceeded
 from relayer.memories.offload import offload
 from relayer.memories.recognition import (
@@ -40,12 +41,12 @@ from relayer.memories.sealing import (
 )
 from relayer.memories.writer import Writer
 from relayer.memories.writes import (
+    CONTENDED,
     Beside,
     Committed,
     Effects,
     Gone,
     Origin,
-    contended,
 )
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
@@ -53,7 +54,7 @@ from relayer.sealed.keys import AccountId, Namespace
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
-from relayer.tenants.ledger import RACES_MAX
+from relayer.tenants.ledger import Stale, retry_stale
 from relayer.tenants.namespaces import Namespaces
 
 
@@ -68,6 +69,19 @@ class Remembered:
     items: Sequence[Stored]
     receipts: Sequence[bytes]
     others: Sequence[bytes] = ()
+
+
+@dataclass
+class Submission:
+    """What is to be written for one request, as far as is known by now.
+
+    An attempt that finds something gone takes what it found out of `prepared`, and looks by `now`.
+    """
+
+    access: Access
+    op: str
+    prepared: Sequence[Prepared]
+    now: datetime
 
 
 class Answered(Exception):
@@ -87,6 +101,20 @@ class Intake:
 
     @staged("remember.whole")
     async def write(
+        self, access: Access, keys: Keys, drafts: Sequence[Draft], *, op: str, route: str
+    ) -> Remembered:
+        """Store what is new of these drafts; when this returns it is durable and found by keyword.
+
+        Raises:
+            Conflict: an idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+            TooLarge: a text has too many different words.
+            Unavailable: others said the same each time.
+        """
+        submission = await self.prepare(access, keys, drafts, op=op, route=route)
+        return await retry_stale(partial(self.attempt, submission), CONTENDED)
+
+    async def prepare(
         self,
         access: Access,
         keys: Keys,
@@ -95,55 +123,65 @@ class Intake:
         op: str,
         route: str,
         marked_text: str | None = None,
+    ) -> Submission:
+        """Make of drafts what may be attempted to be stored.
+
+        `marked_text` is what the idempotency keys stand for when it is not each draft's own text.
+        """
+        prepared = [
+            await self._prepare(access, keys, draft, route, n, marked_text)
+            for n, draft in enumerate(drafts)
+        ]
+        return Submission(access, op, prepared, self._clock())
+
+    async def attempt(
+        self,
+        submission: Submission,
+        *,
         origin: Origin | None = None,
         marks: Sequence[rows.Mark] = (),
         within: Collection[Namespace] = (),
         beside: Beside | None = None,
     ) -> Remembered:
-        """Store what is new of these drafts; when this returns it is durable and found by keyword.
+        """Store what is new of a submission, unless somebody comes in between.
 
-        `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
-        `origin` is the turn that they come from; `marks` are kept beside those of the drafts, and
+        `origin` is the turn that it comes from; `marks` are kept beside those of the drafts, and
         are of the namespaces `within`; `beside` is done in the same transaction.
 
         Raises:
+            Stale: somebody came in between.
             Conflict: an idempotency key came back with another text.
             Answered: another request has left one of `marks`.
+            Overtaken: the turn is gone, or the same one came in between.
             QuotaExceeded: the account is full.
             TooLarge: a text has too many different words.
         """
+        access, op, prepared = submission.access, submission.op, submission.prepared
         if origin is not None and origin.kept:
-            drafts = [replace(draft, turn=origin.id) for draft in drafts]
-        prepared = [
-            await self._prepare(access, keys, draft, route, n, marked_text)
-            for n, draft in enumerate(drafts)
-        ]
-        now = self._clock()
-        for _ in range(RACES_MAX):
-            known = await self._recognise(access.account, prepared, now)
-            fresh = first_of_each(prepared, known)
-            memories = {n: await self._seal(access, p) for n, p in fresh.items()}
-            try:
-                done = await self._store(
-                    access, prepared, memories, known, op, origin, marks, within, beside
-                )
-            except UniqueViolation:  # the same fact or key came in between: look again
-                if await self._are_there(access.account, marks):
-                    raise Answered from None
-                continue
-            except Gone as gone:
-                prepared = [without_same(p, gone.memories) for p in prepared]
-                now = max(now, gone.at)
-                continue
-            except QuotaExceeded:
-                # Perhaps the same words took the last room: then there is less to store by now.
-                known = await self._recognise(access.account, prepared, now)
-                if len(first_of_each(prepared, known)) == len(fresh):
-                    raise
-                continue
-            items = outcomes(prepared, memories, known, done.changes)
-            return Remembered(items, done.receipts, done.others)
-        raise contended()
+            prepared = [replace(p, draft=replace(p.draft, turn=origin.id)) for p in prepared]
+        known = await self._recognise(access.account, prepared, submission.now)
+        fresh = first_of_each(prepared, known)
+        memories = {n: await self._seal(access, p) for n, p in fresh.items()}
+        try:
+            done = await self._store(
+                access, prepared, memories, known, op, origin, marks, within, beside
+            )
+        except Gone as gone:
+            submission.prepared = [without_same(p, gone.memories) for p in submission.prepared]
+            submission.now = max(submission.now, gone.at)
+            raise
+        except Stale:  # the same fact or key came in between
+            if await self._are_there(access.account, marks):
+                raise Answered from None
+            raise
+        except QuotaExceeded:
+            # Perhaps the same words took the last room: then there is less to store by now.
+            known = await self._recognise(access.account, prepared, submission.now)
+            if len(first_of_each(prepared, known)) == len(fresh):
+                raise
+            raise Stale from None
+        items = outcomes(prepared, memories, known, done.changes)
+        return Remembered(items, done.receipts, done.others)
 
     @staged("remember.prepare")
     async def _prepare(

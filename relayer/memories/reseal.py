@@ -25,26 +25,24 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.blobs.store import BlobStore
-from relayer.clock import Clock
-from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import reseal as rows
 from relayer.database.memories import OPAQUE
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Database, Row
 from relayer.database.vectors import SENT, is_manual
-from relayer.errors import Corrupted, NotFound
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, Subject, chained
+from relayer.errors import Corrupted
+from relayer.journal.changes import AccountChange
+from relayer.journal.receipts import Subject
 from relayer.memories.indexing import PAGE, PAGE_BYTES
 from relayer.memories.opening import fitting, has_key, key_of
 from relayer.memories.sealing import fingerprint_of, index_entries
 from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
-from relayer.tenants.access import unasked
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 from relayer.words import INDEX_VERSION
 
@@ -71,17 +69,13 @@ class Resealer:
         *,
         database: Database,
         blobs: BlobStore,
-        outbox: Outbox,
+        ledger: Ledger,
         namespaces: Namespaces,
-        identity: Identity,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._blobs = blobs
-        self._outbox = outbox
+        self._ledger = ledger
         self._namespaces = namespaces
-        self._identity = identity
-        self._clock = clock
 
     async def work(self, account: AccountId, keys: Keys, go_on: Callable[[], bool]) -> bool:
         """Go once through what is due and these keys open; whether it came to the end.
@@ -129,7 +123,7 @@ class Resealer:
         if not found:
             return False
         for name in {row["namespace"] for row in found}:
-            relayer = unasked(account, self._identity.public_key)
+            relayer = self._ledger.unasked(account)
             await self._namespaces.ensure(relayer, keys.of(Namespace(name))[0], keys.lender)
         vectors: dict[uuid.UUID, Vectors] = {}
         if not turns:
@@ -173,52 +167,44 @@ class Resealer:
     ) -> bool:
         """Move in one transaction what is still what was read, with its receipts; whether any."""
         blobs = [(r.blob_id, r.blob) for r in resealed if r.blob is not None]
-        async with self._outbox.putting(account, blobs) as connection:
-            heads = await account_rows.lock_account(connection, account)
-            if heads is None:
-                raise NotFound("No such account.")
+        relayer = self._ledger.unasked(account)
+        async with self._ledger.change(relayer, op=OP, blobs=blobs) as change:
             same = await rows.lock_unchanged(
-                connection, account=account, rows=[r.row for r in resealed], turns=turns
+                change.connection, account=account, rows=[r.row for r in resealed], turns=turns
             )
             moved = [r for r in resealed if r.row["memory_id"] in same]
             if moved:
                 move = rows.move_turns if turns else rows.move_memories
-                await move(connection, account=account, resealed=moved)
+                await move(change.connection, account=account, resealed=moved)
                 # Only now: the store may have been slow, and the old bytes are read from here on.
-                time = heads.time(self._clock())
-                act = Act(account, self._identity.public_key, OP, time)
-                await self._exchange(connection, act, heads, moved)
+                change.take_time()
+                await _exchange(change, moved)
         log.info("sealed anew", extra={"event": "reseal.page", "count": len(moved)})
         return bool(moved)
 
-    async def _exchange(
-        self,
-        connection: Connection,
-        act: Act,
-        heads: account_rows.Heads,
-        moved: Sequence[rows.Resealed],
-    ) -> None:
-        subjects = [
-            Subject(r.row["id"], r.row["revision"], r.blob_id, r.row["namespace_id"], r.epoch)
-            for r in moved
-        ]
-        names = {r.row["namespace_id"]: Namespace(r.row["namespace"]) for r in moved}
-        receipts, after = chained(self._identity, act, heads, subjects, names)
-        await rows.exchange(
-            connection,
-            account=act.account,
-            resealed=moved,
-            done=rows.Exchange(
-                now=act.time,
-                old_due_at=act.time + OLD_BYTES_LIVE,
-                receipts=receipts,
-                receipt_head=after.receipt_head,
-                blobs_here=not self._outbox.outside,
-            ),
-        )
-        # One that was being embedded meanwhile lost its vector to the move.
-        if any(not r.vectors for r in moved):
-            await queue.enqueue(connection, queue.REINDEX, act.account)
+
+async def _exchange(change: AccountChange, moved: Sequence[rows.Resealed]) -> None:
+    subjects = [
+        Subject(r.row["id"], r.row["revision"], r.blob_id, r.row["namespace_id"], r.epoch)
+        for r in moved
+    ]
+    names = {r.row["namespace_id"]: Namespace(r.row["namespace"]) for r in moved}
+    receipts = change.sign(subjects, names)
+    await rows.exchange(
+        change.connection,
+        account=change.account,
+        resealed=moved,
+        done=rows.Exchange(
+            now=change.time,
+            old_due_at=change.time + OLD_BYTES_LIVE,
+            receipts=receipts,
+            receipt_head=change.receipt_head,
+            blobs_here=not change.outside_store,
+        ),
+    )
+    # One that was being embedded meanwhile lost its vector to the move.
+    if any(not r.vectors for r in moved):
+        await queue.enqueue(change.connection, queue.REINDEX, change.account)
 
 
 def _reach(keys: Keys) -> tuple[Sequence[Namespace] | None, int]:

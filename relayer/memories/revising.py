@@ -22,8 +22,7 @@ from relayer.database import revisions as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound
 from relayer.journal.changes import AccountChange
-from relayer.journal.outbox import Outbox
-from relayer.memories.eraser import Eraser
+from relayer.memories.eraser import Eraser, erase_made_of
 from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
@@ -74,7 +73,6 @@ class Reviser:
         *,
         database: Database,
         ledger: Ledger,
-        outbox: Outbox,
         opener: Opener,
         namespaces: Namespaces,
         writer: Writer,
@@ -84,7 +82,6 @@ class Reviser:
     ) -> None:
         self._database = database
         self._ledger = ledger
-        self._outbox = outbox
         self._opener = opener
         self._namespaces = namespaces
         self._writer = writer
@@ -283,10 +280,10 @@ class Reviser:
         namespace = Namespace(row["namespace"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._ledger.change(access, [namespace], op=EDIT, blobs=blobs) as change:
-            check_newest(change.heads, [memory.epoch])
+            check_newest(change.epoch, [memory.epoch])
             await _check_unchanged(change, row)
-            self._writer.check_room(change.heads, len(memory.blob) + memory.index_bytes)
-            await self._eraser.erase_made_in(change, [memory.memory_id])
+            self._writer.check_room(change, len(memory.blob) + memory.index_bytes)
+            await erase_made_of(change, [memory.memory_id])
             [receipt] = change.sign([memory_subject(memory)], {memory.namespace_id: namespace})
             archive_id = revision_row_id(memory.memory_id, row["revision"])
             await rows.revise(
@@ -297,13 +294,13 @@ class Reviser:
                     archive_id=archive_id,
                     keeps_vectors=keeps_vectors,
                     index_version=INDEX_VERSION,
-                    memory_seq=change.heads.memory_seq,
+                    memory_seq=change.memory_seq,
                     marks=marks,
                     marks_expire_at=change.time + timedelta(seconds=Limits.idempotency_life_s),
                     changed_at=change.time,
                     receipt=receipt,
-                    receipt_head=change.heads.receipt_head,
-                    blob_here=not self._outbox.outside,
+                    receipt_head=change.receipt_head,
+                    blob_here=not change.outside_store,
                 ),
             )
             if self._embeds:

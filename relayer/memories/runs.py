@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -23,13 +22,12 @@ from relayer.database.pool import Database, Row
 from relayer.database.runs import Scope
 from relayer.errors import Conflict, NotFound
 from relayer.journal.changes import AccountChange
-from relayer.journal.states import STATE, Change, States
-from relayer.memories.eraser import Eraser
+from relayer.journal.states import STATE, Change, change_states
+from relayer.memories.eraser import erase_in
 from relayer.memories.opening import Caller
 from relayer.record import PENDING, new_id
-from relayer.sealed.keys import AccountId, Identity, Namespace
-from relayer.tenants.access import Access, unasked
-from relayer.tenants.accounts import Accounts
+from relayer.sealed.keys import AccountId, Namespace
+from relayer.tenants.access import Access
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 
@@ -60,21 +58,13 @@ class Runs:
         self,
         *,
         database: Database,
-        accounts: Accounts,
         ledger: Ledger,
         namespaces: Namespaces,
-        eraser: Eraser,
-        states: States,
-        identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
         self._ledger = ledger
         self._namespaces = namespaces
-        self._eraser = eraser
-        self._states = states
-        self._identity = identity
         self._clock = clock
 
     async def start(self, caller: Caller, namespace: Namespace) -> Row:
@@ -97,15 +87,17 @@ class Runs:
         return run
 
     async def _begin(self, access: Access, namespace: Namespace, namespace_id: int) -> Row:
-        now = self._clock()
-        return await rows.start(
-            self._database,
-            Scope(access.account, namespace_id, now),
-            lock=partial(self._accounts.locked, access=access, namespaces=[namespace]),
-            run_id=new_id(),
-            actor=access.key,
-            pruned=now - EMPTY_LIFE,
-        )
+        row = None
+        while row is None:  # another process may have finished the other one just now
+            async with self._ledger.change(access, [namespace]) as change:
+                row = await rows.start(
+                    change.connection,
+                    Scope(access.account, namespace_id, change.time),
+                    run_id=new_id(),
+                    actor=access.key,
+                    pruned=change.time - EMPTY_LIFE,
+                )
+        return row
 
     async def due(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
         """Pages of (account_id, namespace_id, namespace) whose time has come, of one account or of
@@ -119,7 +111,7 @@ class Runs:
 
     async def begin(self, due: Row) -> None:
         """Begin a run that is due, in the relayer's name."""
-        relayer = unasked(AccountId(due["account_id"]), self._identity.public_key)
+        relayer = self._ledger.unasked(AccountId(due["account_id"]))
         with suppress(NotFound):  # the account was closed meanwhile
             await self._begin(relayer, Namespace(due["namespace"]), due["namespace_id"])
 
@@ -246,12 +238,12 @@ class Runs:
         if not _is_as_left(action, left, is_said=is_said):
             return None
         if action["action"] in (rows.SUMMARY, rows.PROCEDURE):
-            return await self._eraser.erase_in(change, [memory_id])
+            return await erase_in(change, [memory_id])
         changes = {memory_id: Change(stale=False)}
         if action["action"] == rows.MERGE:
             [other] = merged
             changes = {other: Change(superseded_at=None, superseded_by=None)}
-        return await self._states.apply(change, changes)
+        return await change_states(change, changes)
 
 
 async def _settle(

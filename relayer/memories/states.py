@@ -14,8 +14,8 @@ from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, NotFound
 from relayer.journal.changes import AccountChange
-from relayer.journal.states import STATE, Change, States, changed
-from relayer.memories.eraser import Eraser
+from relayer.journal.states import STATE, Change, change_states, changed
+from relayer.memories.eraser import Eraser, erase_made_of
 from relayer.memories.opening import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
@@ -31,13 +31,11 @@ class StateChanger:
         *,
         database: Database,
         ledger: Ledger,
-        states: States,
         eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._database = database
         self._ledger = ledger
-        self._states = states
         self._eraser = eraser
         self._clock = clock
 
@@ -79,8 +77,8 @@ class StateChanger:
             if change.get("pinned") and living[memory_id]["has_default_life"]:
                 change = change | Change(expires_at=None)
             if by is not None or change.get("review") == REJECTED:
-                await self._eraser.erase_made_in(account_change, [memory_id])
-            receipts = await self._states.apply(account_change, {memory_id: change})
+                await erase_made_of(account_change, [memory_id])
+            receipts = await change_states(account_change, {memory_id: change})
         return changed(living[memory_id], change), receipts[0] if receipts else None
 
 

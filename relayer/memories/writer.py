@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
+from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import erasure as erasure_rows
@@ -25,13 +25,13 @@ from relayer.database import queue, statistics
 from relayer.database import revisions as revision_rows
 from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Database, Row
 from relayer.errors import NotFound, QuotaExceeded, Unavailable
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, Subject, chained
-from relayer.journal.states import STATE, Change, States
+from relayer.journal.changes import AccountChange
+from relayer.journal.receipts import Subject
+from relayer.journal.states import Change, change_states
 from relayer.memories.contradictions import settled
-from relayer.memories.eraser import FORGET, Eraser
+from relayer.memories.eraser import erase_in, erase_made_of
 from relayer.memories.writes import (
     NO_EFFECTS,
     Batch,
@@ -42,12 +42,15 @@ from relayer.memories.writes import (
     Origin,
     Overtaken,
 )
+from relayer.preferences import AccountSettings
 from relayer.record import name_when_gone, revision_row_id
-from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 from relayer.words import INDEX_VERSION
+
+RESTORE: Final = "restore"
 
 
 class Writer:
@@ -57,24 +60,14 @@ class Writer:
         self,
         *,
         database: Database,
-        accounts: Accounts,
-        outbox: Outbox,
-        eraser: Eraser,
-        states: States,
-        identity: Identity,
+        ledger: Ledger,
         storage_bytes_max: int,
         embeds: bool,
-        clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
-        self._outbox = outbox
-        self._eraser = eraser
-        self._states = states
-        self._identity = identity
+        self._ledger = ledger
         self._storage_bytes_max = storage_bytes_max
         self._embeds = embeds
-        self._clock = clock
 
     async def store(
         self,
@@ -98,7 +91,7 @@ class Writer:
         writer of the namespaces in `names`, and `within`.
 
         Raises:
-            UniqueViolation: a fact or mark came in between.
+            Stale: a fact or mark came in between.
             Gone: what says the same was erased, edited or superseded in between.
             QuotaExceeded: the account is full.
             NotAuthenticated, NotAllowed: the key lost its right meanwhile.
@@ -117,14 +110,15 @@ class Writer:
             manual_vector=manual_vector,
         )
         # What is restored is in the store, and must not be noted as an orphan to be.
-        put = [] if op == "restore" else batch.blobs
-        first = partial(rows.insert_words, account=access.account, memories=batch.wordy)
-        async with self._outbox.putting(access.account, put, first) as connection:
-            committed = await self._commit(connection, access, batch, effects)
+        put = [] if op == RESTORE else batch.blobs
+        first = None
+        if wordy := batch.wordy:
+            first = partial(rows.insert_words, account=access.account, memories=wordy)
+        namespaces = {*batch.names.values(), *batch.within}
+        async with self._ledger.change(access, namespaces, op=op, blobs=put, first=first) as change:
+            committed = await self._commit(change, access.settings, batch, effects)
             if beside is not None:
-                await beside(connection)
-        if committed.others:
-            await self._outbox.publish_soon()
+                await beside(change.connection)
         # What was acknowledged stands, whatever becomes of this.
         with suppress(Unavailable):
             before = committed.memories_before
@@ -132,30 +126,26 @@ class Writer:
         return committed
 
     async def _commit(
-        self, connection: Connection, access: Access, batch: Batch, effects: Effects
+        self, change: AccountChange, settings: AccountSettings, batch: Batch, effects: Effects
     ) -> Committed:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
-        heads = await self._admitted(connection, access, batch)
-        # Under the lock, so that changes of an account have their times in the order they are made.
-        act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
-        await self._check_same(connection, act, effects.same)
-        # One that was edited, pinned or said for longer since has a life of its own again.
-        over = await erasure_rows.still_expired(
-            connection, account=access.account, ids=effects.replaced, now=act.time
-        )
-        erased, heads = await self._eraser.erase_within(connection, act, heads, over, expired=True)
-        if erased:  # the room of what is gone counts
-            heads = await account_rows.locked_heads(connection, access.account)
-        batch, subjects, freed = await self._vouched(connection, act, batch)
-        self.check_room(heads, batch.new_bytes - freed)
-        act = replace(act, op=batch.op)
-        receipts, after = chained(self._identity, act, heads, subjects, batch.names)
-        await self._insert(connection, act, batch, heads, after, receipts)
-        await self._follow_up(connection, access.account, batch, act.time)
-        act = replace(act, op=STATE)
-        changed, changes = await self._affect(connection, access, act, after, effects)
+        if batch.op == RESTORE:  # it may have been sealed before a rotation
+            await _check_living(change, batch)
+        else:
+            check_newest(change.epoch, batch.epochs)
+        if effects.same:
+            await _check_same(change, effects.same)
+        erased = await _erase_expired(change, effects.replaced) if effects.replaced else []
+        batch, subjects, freed = await _vouched(change, batch)
+        self.check_room(change, batch.new_bytes - freed)
+        receipts = change.sign(subjects, batch.names)
+        await _insert(change, batch, receipts)
+        await self._follow_up(change, batch)
+        changed, changes = list[bytes](), dict[uuid.UUID, Change]()
+        if not effects.are_none:
+            changed, changes = await _affect(change, settings, effects)
         signed = [signed for _, signed in receipts]
-        return Committed(signed, [*erased, *changed], changes, heads.memory_seq)
+        return Committed(signed, [*erased, *changed], changes, change.memory_seq)
 
     async def advance(
         self, access: Access, memory: rows.NewMemory, *, names: dict[int, Namespace]
@@ -163,199 +153,49 @@ class Writer:
         """Restore a revision of a memory that is here in an older one, which becomes history.
 
         Raises:
-            UniqueViolation: another memory says exactly this.
+            Stale: another memory says exactly this.
             NotFound: the account or the memory is gone, or has come as far meanwhile.
             QuotaExceeded: the account is full.
             NotAuthenticated, NotAllowed: the key lost its right meanwhile.
         """
         account = access.account
-        async with self._database.transaction() as connection:
-            heads = await self._accounts.locked(connection, access, names.values())
-            now = heads.time(self._clock())
+        async with self._ledger.change(access, names.values(), op=RESTORE) as change:
             current = await revision_rows.lock_current(
-                connection, account=account, memory_id=memory.memory_id
+                change.connection, account=account, memory_id=memory.memory_id
             )
             if current is None or current["revision"] >= memory.revision:
                 raise NotFound("No older revision of that memory.")
-            self.check_room(heads, len(memory.blob) + memory.index_bytes)
-            act = Act(account, access.key, "restore", now)
-            [receipt], after = chained(self._identity, act, heads, [memory_subject(memory)], names)
+            self.check_room(change, len(memory.blob) + memory.index_bytes)
+            [receipt] = change.sign([memory_subject(memory)], names)
             archive_id = revision_row_id(memory.memory_id, current["revision"])
             await revision_rows.revise(
-                connection,
+                change.connection,
                 account,
                 revision_rows.Revision(
                     memory=memory,
                     archive_id=archive_id,
                     keeps_vectors=False,
                     index_version=INDEX_VERSION,
-                    memory_seq=heads.memory_seq,
+                    memory_seq=change.memory_seq,
                     marks=(),
-                    marks_expire_at=now,
-                    changed_at=now,
+                    marks_expire_at=change.time,
+                    changed_at=change.time,
                     receipt=receipt,
-                    receipt_head=after.receipt_head,
-                    blob_here=not self._outbox.outside,
+                    receipt_head=change.receipt_head,
+                    blob_here=not change.outside_store,
                 ),
             )
             if self._embeds:
-                ids = [archive_id, memory.memory_id]
-                await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
+                await queue.embed_soon(
+                    change.connection,
+                    account,
+                    [archive_id, memory.memory_id],
+                    index_version=INDEX_VERSION,
+                )
 
-    async def _admitted(
-        self, connection: Connection, access: Access, batch: Batch
-    ) -> account_rows.Heads:
-        """The locked heads of an account that may have these sealed things of who asks."""
-        namespaces = {*batch.names.values(), *batch.within}
-        heads = await self._accounts.locked(connection, access, namespaces)
-        if batch.op == "restore":  # it may have been sealed before a rotation
-            await self._check_living(connection, access.account, batch)
-        else:
-            check_newest(heads, batch.epochs)
-        return heads
-
-    async def _vouched(
-        self, connection: Connection, act: Act, batch: Batch
-    ) -> tuple[Batch, list[Subject], int]:
-        """What of a batch is not there yet, what its receipts have to name, and how many bytes the
-        turn frees that its facts come from."""
-        account, names, origin, freed = act.account, batch.names, batch.origin, 0
-        subjects = [*map(memory_subject, batch.memories)]
-        if origin is not None and origin.waiting:
-            row = await self._waiting(connection, account, origin.id)
-            names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
-            if not origin.kept:
-                subjects.append(_gone_subject(row))
-                freed = row["size_bytes"]
-        elif origin is not None and origin.new is None:
-            await self._check_kept(connection, account, origin.id)
-        episodes = await self._unsaid(connection, act, batch)
-        subjects += map(_episode_subject, episodes)
-        return replace(batch, episodes=episodes, names=names), subjects, freed
-
-    async def _insert(
-        self,
-        connection: Connection,
-        act: Act,
-        batch: Batch,
-        before: account_rows.Heads,
-        after: account_rows.Heads,
-        receipts: Sequence[tuple[int, bytes]],
-    ) -> None:
-        await rows.write(
-            connection,
-            act.account,
-            rows.Write(
-                now=act.time,
-                memories=batch.memories,
-                episodes=batch.episodes,
-                marks=batch.marks,
-                marks_expire_at=act.time + timedelta(seconds=Limits.idempotency_life_s),
-                index_version=INDEX_VERSION,
-                memory_seq=before.memory_seq,
-                receipts=receipts,
-                receipt_seq=after.receipt_seq,
-                receipt_head=after.receipt_head,
-                blobs_here=not self._outbox.outside,
-                wordy=batch.wordy,
-            ),
-        )
-
-    async def _waiting(self, connection: Connection, account: AccountId, episode: uuid.UUID) -> Row:
-        locked = await episode_rows.lock_episodes(
-            connection, account=account, episode_ids=[episode]
-        )
-        if not locked:
-            raise Overtaken("That turn was erased or extracted meanwhile.")
-        return locked[0]
-
-    async def _check_kept(
-        self, connection: Connection, account: AccountId, episode: uuid.UUID
-    ) -> None:
-        if not await episode_rows.kept(connection, account=account, episode_ids=[episode]):
-            raise Overtaken("That turn was erased meanwhile.")
-
-    async def _unsaid(
-        self, connection: Connection, act: Act, batch: Batch
-    ) -> Sequence[rows.NewEpisode]:
-        """The turns to store. One that is restored may have been said again since: it comes back,
-        but the other one is known by what they say."""
-        if not batch.episodes:
-            return []
-        places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
-        found = await episode_rows.claim(
-            connection,
-            account=act.account,
-            places=places,
-            now=act.time,
-            to_wait=batch.op == "analyze" and batch.episodes[0].state == rows.PENDING,
-        )
-        said = {row["fingerprint"] for row in found}
-        if said and batch.op != "restore":
-            raise Overtaken("The same turn was stored meanwhile.")
-        return [
-            replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes
-        ]
-
-    async def _check_same(
-        self, connection: Connection, act: Act, same: Mapping[uuid.UUID, int]
-    ) -> None:
-        """Under the account's lock: what was found before it may have changed since, or gone."""
-        if not same:
-            return
-        current = await rows.in_force(
-            connection, account=act.account, memory_ids=list(same), now=act.time
-        )
-        if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
-            raise Gone(gone, act.time)
-
-    async def _check_living(self, connection: Connection, account: AccountId, batch: Batch) -> None:
-        """Under the account's lock, so that nothing erased meanwhile comes back."""
-        ids = [m.revision_of or m.memory_id for m in batch.memories]
-        ids += [e.episode_id for e in batch.episodes]
-        if await erasure_rows.tombstoned(connection, account=account, memory_ids=ids):
-            raise NotFound("That memory was erased.")
-
-    async def _affect(
-        self,
-        connection: Connection,
-        access: Access,
-        act: Act,
-        heads: account_rows.Heads,
-        effects: Effects,
-    ) -> tuple[list[bytes], dict[uuid.UUID, Change]]:
-        """Change what a write changes of memories that are stored by now; (receipts, changes)."""
-        account = access.account
-        if effects.links:
-            await state_rows.link(connection, account=account, links=effects.links, now=act.time)
-        if effects.seen:
-            await rows.count_seen(connection, account=account, ids=effects.seen, now=act.time)
-        standing = {}
-        if effects.contradicting:
-            others = {d.contradicts.id for d in effects.contradicting.values() if d.contradicts}
-            standing = await state_rows.lock_states(
-                connection, account=account, memory_ids=sorted(others)
-            )
-        changes = settled(
-            effects.contradicting,
-            effects.reviews,
-            standing,
-            effects.same,
-            access.settings,
-            act.time,
-        ) | {memory: Change(review=None) for memory in effects.approved}
-        for memory, life in effects.longer.items():
-            longer = Change(expires_at=life.expires_at, has_default_life=life.is_default)
-            changes[memory] = changes.get(memory, Change()) | longer
-        superseded = [memory for memory, change in changes.items() if "superseded_at" in change]
-        made, heads = await self._eraser.erase_made_of(connection, act, heads, superseded)
-        receipts, _ = await self._states.change_within(connection, act, heads, changes)
-        return [*made, *receipts], changes
-
-    async def _follow_up(
-        self, connection: Connection, account: AccountId, batch: Batch, now: datetime
-    ) -> None:
+    async def _follow_up(self, change: AccountChange, batch: Batch) -> None:
         """What has to happen after this write, promised in the same transaction."""
+        connection, account = change.connection, change.account
         if batch.manual_vector is not None:
             await vector_rows.insert_manual_vector(
                 connection, account=account, memory=batch.memories[0], vector=batch.manual_vector
@@ -371,18 +211,18 @@ class Writer:
                 connection,
                 account=account,
                 episode_id=batch.origin.id,
-                now=now,
+                now=change.time,
                 keep=batch.origin.kept,
-                outside_store=self._outbox.outside,
+                outside_store=change.outside_store,
             )
 
-    def check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
+    def check_room(self, change: AccountChange, new_bytes: int) -> None:
         """Return when so many more bytes fit; none always do, also where less is allowed by now.
 
         Raises:
             QuotaExceeded: the account is full.
         """
-        used = heads.used_bytes + new_bytes
+        used = change.used_bytes + new_bytes
         if new_bytes > 0 and self._storage_bytes_max and used > self._storage_bytes_max:
             raise _full()
 
@@ -398,6 +238,139 @@ class Writer:
             return
         if row["storage_bytes"] + row["index_bytes"] + room_bytes > bytes_max:
             raise _full()
+
+
+async def _erase_expired(change: AccountChange, replaced: Sequence[uuid.UUID]) -> list[bytes]:
+    """Erase those of these that are said anew; the receipts.
+
+    One that was edited, pinned or said for longer since has a life of its own again.
+    """
+    over = await erasure_rows.still_expired(
+        change.connection, account=change.account, ids=replaced, now=change.time
+    )
+    erased = await erase_in(change, over, expired=True)
+    if erased:  # the room of what is gone counts
+        await change.reread()
+    return erased
+
+
+async def _vouched(change: AccountChange, batch: Batch) -> tuple[Batch, list[Subject], int]:
+    """What of a batch is not there yet, what its receipts have to name, and how many bytes the
+    turn frees that its facts come from."""
+    names, origin, freed = batch.names, batch.origin, 0
+    subjects = [*map(memory_subject, batch.memories)]
+    if origin is not None and origin.waiting:
+        row = await _waiting(change, origin.id)
+        names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
+        if not origin.kept:
+            subjects.append(_gone_subject(row))
+            freed = row["size_bytes"]
+    elif origin is not None and origin.new is None:
+        await _check_kept(change, origin.id)
+    episodes = await _unsaid(change, batch)
+    subjects += map(_episode_subject, episodes)
+    return replace(batch, episodes=episodes, names=names), subjects, freed
+
+
+async def _insert(
+    change: AccountChange, batch: Batch, receipts: Sequence[tuple[int, bytes]]
+) -> None:
+    await rows.write(
+        change.connection,
+        change.account,
+        rows.Write(
+            now=change.time,
+            memories=batch.memories,
+            episodes=batch.episodes,
+            marks=batch.marks,
+            marks_expire_at=change.time + timedelta(seconds=Limits.idempotency_life_s),
+            index_version=INDEX_VERSION,
+            memory_seq=change.memory_seq,
+            receipts=receipts,
+            receipt_seq=change.receipt_seq,
+            receipt_head=change.receipt_head,
+            blobs_here=not change.outside_store,
+            wordy=batch.wordy,
+        ),
+    )
+
+
+async def _waiting(change: AccountChange, episode: uuid.UUID) -> Row:
+    locked = await episode_rows.lock_episodes(
+        change.connection, account=change.account, episode_ids=[episode]
+    )
+    if not locked:
+        raise Overtaken("That turn was erased or extracted meanwhile.")
+    return locked[0]
+
+
+async def _check_kept(change: AccountChange, episode: uuid.UUID) -> None:
+    if not await episode_rows.kept(
+        change.connection, account=change.account, episode_ids=[episode]
+    ):
+        raise Overtaken("That turn was erased meanwhile.")
+
+
+async def _unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.NewEpisode]:
+    """The turns to store. One that is restored may have been said again since: it comes back,
+    but the other one is known by what they say."""
+    if not batch.episodes:
+        return []
+    places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
+    found = await episode_rows.claim(
+        change.connection,
+        account=change.account,
+        places=places,
+        now=change.time,
+        to_wait=batch.op == "analyze" and batch.episodes[0].state == rows.PENDING,
+    )
+    said = {row["fingerprint"] for row in found}
+    if said and batch.op != RESTORE:
+        raise Overtaken("The same turn was stored meanwhile.")
+    return [replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes]
+
+
+async def _check_same(change: AccountChange, same: Mapping[uuid.UUID, int]) -> None:
+    """Under the account's lock: what was found before it may have changed since, or gone."""
+    current = await rows.in_force(
+        change.connection, account=change.account, memory_ids=list(same), now=change.time
+    )
+    if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
+        raise Gone(gone, change.time)
+
+
+async def _check_living(change: AccountChange, batch: Batch) -> None:
+    """Under the account's lock, so that nothing erased meanwhile comes back."""
+    ids = [m.revision_of or m.memory_id for m in batch.memories]
+    ids += [e.episode_id for e in batch.episodes]
+    if await erasure_rows.tombstoned(change.connection, account=change.account, memory_ids=ids):
+        raise NotFound("That memory was erased.")
+
+
+async def _affect(
+    change: AccountChange, settings: AccountSettings, effects: Effects
+) -> tuple[list[bytes], dict[uuid.UUID, Change]]:
+    """Change what a write changes of memories that are stored by now; (receipts, changes)."""
+    connection, account, now = change.connection, change.account, change.time
+    if effects.links:
+        await state_rows.link(connection, account=account, links=effects.links, now=now)
+    if effects.seen:
+        await rows.count_seen(connection, account=account, ids=effects.seen, now=now)
+    standing = {}
+    if effects.contradicting:
+        others = {d.contradicts.id for d in effects.contradicting.values() if d.contradicts}
+        standing = await state_rows.lock_states(
+            connection, account=account, memory_ids=sorted(others)
+        )
+    changes = settled(
+        effects.contradicting, effects.reviews, standing, effects.same, settings, now
+    ) | {memory: Change(review=None) for memory in effects.approved}
+    for memory, life in effects.longer.items():
+        longer = Change(expires_at=life.expires_at, has_default_life=life.is_default)
+        changes[memory] = changes.get(memory, Change()) | longer
+    superseded = [memory for memory, new in changes.items() if "superseded_at" in new]
+    made = await erase_made_of(change, superseded)
+    return [*made, *await change_states(change, changes)], changes
 
 
 def _full() -> QuotaExceeded:

@@ -14,18 +14,15 @@ from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.index_size import vector_bytes
 from relayer.database.pool import Connection
-from relayer.errors import NotFound, Unavailable
+from relayer.errors import NotFound
 from relayer.journal.states import Change
 from relayer.record import Draft, Life
 from relayer.sealed.keys import Namespace
+from relayer.tenants.ledger import Stale
 
 Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
 WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement
-
-
-def contended() -> Unavailable:
-    """The refusal of a write that others have overtaken `RACES_MAX` times."""
-    return Unavailable("Too many writers say the same thing at once.", code="write.contended")
+CONTENDED: Final = "Too many writers say the same thing at once."
 
 
 class Overtaken(NotFound):
@@ -33,7 +30,7 @@ class Overtaken(NotFound):
     meanwhile by somebody else."""
 
 
-class Gone(Exception):
+class Gone(Stale):
     """Memories that a write found to say the same have changed or gone in between: look again.
 
     `at` is the account's time then, which may be ahead of this machine's clock.

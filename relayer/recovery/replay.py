@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Final
 
 from relayer.blobs.store import BlobStore
-from relayer.clock import Clock, from_claimed_ms, from_ms
+from relayer.clock import from_claimed_ms, from_ms
 from relayer.database import accounts as account_rows
 from relayer.database import blobs as blob_rows
 from relayer.database import outbox as outbox_rows
@@ -31,8 +31,7 @@ from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import GRACE, Outbox
-from relayer.journal.receipts import Act
-from relayer.journal.states import STATE, Change, States
+from relayer.journal.states import STATE, Change, change_states
 from relayer.logs import describe
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
 from relayer.recovery.continuation import Step, continued
@@ -40,16 +39,16 @@ from relayer.recovery.examiner import Examiner
 from relayer.recovery.found import merged_with
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.grants import Chain
-from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.named import NamedKey
 from relayer.sealed.objects import claims_of, integer_member
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt
 from relayer.sealed.states import SignedState
 from relayer.settings import SettingsError
-from relayer.tenants.access import unasked
 from relayer.tenants.closing import CLOSE, Closing
 from relayer.tenants.granting import Granting
+from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.replay")
@@ -102,8 +101,7 @@ class Replay:
         eraser: Eraser,
         closing: Closing,
         outbox: Outbox,
-        identity: Identity,
-        clock: Clock,
+        ledger: Ledger,
         relayers: Sequence[PublicKey],
     ) -> None:
         self._database = database
@@ -113,9 +111,7 @@ class Replay:
         self._eraser = eraser
         self._closing = closing
         self._outbox = outbox
-        self._states = States(outbox=outbox, identity=identity)
-        self._identity = identity
-        self._clock = clock
+        self._ledger = ledger
         self._relayers = relayers
         self._examiner = Examiner(database=database, blobs=blobs, relayers=relayers)
 
@@ -313,7 +309,7 @@ class Replay:
         await self._say_again(account, states)
         due = max(serial, await self._continue(account, history))
         if await self.repeat(erasures):
-            relayer = unasked(account, self._identity.public_key)
+            relayer = self._ledger.unasked(account)
             for named in names:
                 place = (named.namespace, named.epoch)
                 await self._namespaces.create(relayer, *place, named.key_id, by=None)
@@ -346,31 +342,29 @@ class Replay:
         """
         said = sorted(states.items(), key=lambda one: one[1].order)
         newest = {state.memory: state for _, state in said}
-        async with self._database.transaction() as connection:
-            heads = await account_rows.lock_account(connection, account)
-            found = await state_rows.lock_states(
-                connection, account=account, memory_ids=sorted(newest)
-            )
-            if heads is None or not found:
-                return
-            changes = {i: _change(newest[i], row["revision"]) for i, row in found.items()}
-            back = [i for i, row in found.items() if _comes_back(row, changes[i])]
-            now = heads.time(self._clock())
-            act = Act(account, self._identity.public_key, STATE, now)
-            staying = sorted(changes.keys() - set(back))
-            for at in range(0, len(staying), RECEIPT_ITEMS_MAX):
-                part = {i: changes[i] for i in staying[at : at + RECEIPT_ITEMS_MAX]}
-                _, heads = await self._states.change_within(connection, act, heads, part)
-            for memory_id in sorted(back, key=lambda i: newest[i].order):
-                # What says the same here said something else by then: its edit is yet to come back.
-                await state_rows.give_up_words(connection, account=account, memory_id=memory_id)
-                one = {memory_id: changes[memory_id]}
-                _, heads = await self._states.change_within(connection, act, heads, one)
-            links = [link for i in found for link in merged_with(i, newest[i], ())]
-            await state_rows.link(connection, account=account, links=links, now=now)
-            old = [blob_hash(name) for name, state in said if state.memory in found]
-            await outbox_rows.intend(connection, account=account, blob_ids=old, due_at=now)
-        await self._outbox.publish_soon()
+        with suppress(NotFound):  # it was closed
+            async with self._ledger.change(self._ledger.unasked(account), op=STATE) as change:
+                connection, now = change.connection, change.time
+                found = await state_rows.lock_states(
+                    connection, account=account, memory_ids=sorted(newest)
+                )
+                if not found:
+                    return
+                changes = {i: _change(newest[i], row["revision"]) for i, row in found.items()}
+                back = [i for i, row in found.items() if _comes_back(row, changes[i])]
+                staying = sorted(changes.keys() - set(back))
+                for at in range(0, len(staying), RECEIPT_ITEMS_MAX):
+                    part = {i: changes[i] for i in staying[at : at + RECEIPT_ITEMS_MAX]}
+                    await change_states(change, part)
+                for memory_id in sorted(back, key=lambda i: newest[i].order):
+                    # What says the same here said something else by then: its edit is yet to come
+                    # back.
+                    await state_rows.give_up_words(connection, account=account, memory_id=memory_id)
+                    await change_states(change, {memory_id: changes[memory_id]})
+                links = [link for i in found for link in merged_with(i, newest[i], ())]
+                await state_rows.link(connection, account=account, links=links, now=now)
+                old = [blob_hash(name) for name, state in said if state.memory in found]
+                await outbox_rows.intend(connection, account=account, blob_ids=old, due_at=now)
 
     async def _continue(self, account: AccountId, history: Sequence[bytes]) -> int:
         """Add what the journal has of the chain of grants; the serial that it has to reach.
@@ -380,7 +374,7 @@ class Replay:
         """
         chain, steps, due = await self._continuation(account, history)
         if steps:
-            await self._granting.accept_moved(chain, steps, actor=self._identity.public_key)
+            await self._granting.accept_moved(chain, steps, actor=self._ledger.relayer)
         return due
 
     async def _continuation(

@@ -29,27 +29,26 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import revisions
-from relayer.database.pool import Database, UniqueViolation
+from relayer.database.pool import Database
 from relayer.database.states import Link
 from relayer.errors import NotFound
 from relayer.journal.outbox import Outbox
 from relayer.memories.opening import Caller
-from relayer.memories.writer import Writer
+from relayer.memories.writer import RESTORE, Writer
 from relayer.memories.writes import Effects
 from relayer.record import UnknownVersion, decode
 from relayer.recovery.found import Found, links_of, memory_of, merged_with, turn_of
 from relayer.recovery.lost import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access, unasked
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
+from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.restore")
 
-RESTORE: Final = "restore"
 REST: Final = timedelta(hours=1)  # between walks with the same keys, if the last one did nothing
 
 
@@ -81,22 +80,20 @@ class Restore:
         self,
         *,
         database: Database,
-        accounts: Accounts,
         blobs: BlobStore,
         namespaces: Namespaces,
         writer: Writer,
         outbox: Outbox,
-        identity: Identity,
+        ledger: Ledger,
         finder: Finder,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
         self._blobs = blobs
         self._namespaces = namespaces
         self._writer = writer
         self._outbox = outbox
-        self._identity = identity
+        self._ledger = ledger
         self._finder = finder
         self._clock = clock
         # Account → ids of keys that walks did nothing with, and until when that counts.
@@ -139,7 +136,7 @@ class Restore:
             return
         lost = await self._finder.lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
-        access = unasked(account, self._identity.public_key)
+        access = self._ledger.unasked(account)
         everything = len(lost.memories) + len(lost.turns)
         done = await self._restore(access, at_hand, lost, everything, equals=True)
         later = lost.later + done.later
@@ -226,8 +223,8 @@ class Restore:
         if blobs:
             overtaken = await self._finder.overtaken(access.account, keys, blobs)
             names = {key.namespace for key in keys.values()}
-            lock = partial(self._accounts.locked, access=access, namespaces=names)
-            await rebuild_rows.drop(self._database, access.account, overtaken, lock=lock)
+            async with self._ledger.change(access, names) as change:
+                await rebuild_rows.drop(change.connection, access.account, overtaken)
             await namespace_rows.recount(self._database, access.account)
 
     async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
@@ -329,7 +326,7 @@ class Restore:
                     effects=Effects(links=links),
                     beside=partial(revisions.share, account=access.account, memory_ids=[whole]),
                 )
-        except (UniqueViolation, NotFound):
+        except (Stale, NotFound):
             return False
         return True
 
@@ -377,6 +374,6 @@ class Restore:
             await self._writer.store(
                 access, [], op=RESTORE, names=found.names, episodes=[turn_of(found)]
             )
-        except (UniqueViolation, NotFound):
+        except (Stale, NotFound):
             return False
         return True

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from relayer.database import accounts as statements
 from relayer.database.index_steps import IndexMark
 from relayer.errors import Misdirected, NotAllowed
 from relayer.preferences import DEFAULTS, AccountSettings
@@ -95,11 +94,11 @@ def _covers(grant: Grant, namespace: Namespace | None) -> bool:
     return grant.whole_account or any(e.namespace == namespace for e in grant.scope)
 
 
-def check_newest(heads: statements.Heads, epochs: Iterable[int]) -> None:
+def check_newest(newest: int, epochs: Iterable[int]) -> None:
     """Return when new things are sealed under the account's newest epoch, as they must be.
 
     Raises:
         Misdirected: they are not; whoever fetches its grants again finds that epoch.
     """
-    if any(epoch < heads.epoch for epoch in epochs):
+    if any(epoch < newest for epoch in epochs):
         raise Misdirected(OUTDATED, code="epoch.outdated")

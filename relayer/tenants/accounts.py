@@ -15,8 +15,7 @@ Not here: founding and granting (`granting.py`), keys themselves (`custody.py`),
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypedDict
 
@@ -107,7 +106,12 @@ class Accounts:
         return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
 
     async def locked(
-        self, connection: Connection, access: Access, namespaces: Iterable[Namespace]
+        self,
+        connection: Connection,
+        access: Access,
+        namespaces: Iterable[Namespace],
+        *,
+        as_owner: bool = False,
     ) -> statements.Heads:
         """The account's heads, locked until the transaction ends, if who asks may still write here.
 
@@ -116,41 +120,17 @@ class Accounts:
         Raises:
             NotFound: the account is gone.
             NotAuthenticated: the key was revoked or has expired since its request was checked.
-            NotAllowed: it is no writer of one of these namespaces any more.
+            NotAllowed: it is no writer of one of these namespaces any more, or, `as_owner`, does
+                not own the account.
         """
         heads = await statements.locked_heads(connection, access.account)
-        if access.is_asked:
+        if access.is_asked or as_owner:
             now = await self._still(connection, access, heads)
+            if as_owner:
+                now.require_owner()
             for namespace in namespaces:
                 now.require(namespace, "writer")
         return heads
-
-    async def locked_by_owner(self, connection: Connection, access: Access) -> statements.Heads:
-        """Likewise, if who asks still owns the account.
-
-        Raises:
-            NotFound, NotAuthenticated: as `locked`.
-            NotAllowed: the key does not own the account any more.
-        """
-        heads = await statements.locked_heads(connection, access.account)
-        (await self._still(connection, access, heads)).require_owner()
-        return heads
-
-    @asynccontextmanager
-    async def writing(
-        self, access: Access, namespaces: Iterable[Namespace]
-    ) -> AsyncIterator[Connection]:
-        """A transaction that begins with `locked`, which raises as it says."""
-        async with self._database.transaction() as connection:
-            await self.locked(connection, access, namespaces)
-            yield connection
-
-    @asynccontextmanager
-    async def owning(self, access: Access) -> AsyncIterator[Connection]:
-        """A transaction that begins with `locked_by_owner`, which raises as it says."""
-        async with self._database.transaction() as connection:
-            await self.locked_by_owner(connection, access)
-            yield connection
 
     async def _still(
         self, connection: Connection, access: Access, heads: statements.Heads
@@ -177,6 +157,11 @@ class Accounts:
             raise NotAuthenticated("grant")
         return replace(access, grants=grants, serial=serial)
 
+    async def is_closed(self, account: AccountId) -> bool:
+        """Whether an account was erased, for good."""
+        row = await statements.find_account(self._database, account)
+        return row is not None and row["closed_at"] is not None
+
     async def settings(self, account: AccountId) -> AccountSettings:
         """What the account has chosen.
 
@@ -197,7 +182,8 @@ class Accounts:
         """
         access.require_owner()
         chosen = msgspec.json.encode(settings).decode()
-        async with self.owning(access) as connection:
+        async with self._database.transaction() as connection:
+            await self.locked(connection, access, (), as_owner=True)
             await statements.update_settings(connection, account=access.account, settings=chosen)
 
     def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
@@ -341,6 +327,12 @@ class Accounts:
         labels = await self._labels(chain, seen)
         found = {key.hex(): labels.get(chain.grants[key][-1].serial) for key in seen}
         return {key: label for key, label in found.items() if label}
+
+    async def kept_labels(self, chain: Chain) -> dict[PublicKey, str]:
+        """The newest label that each key of a chain was given, of those that have one."""
+        serials = [item.serial for item in chain.items]
+        labels = await statements.labels_of(self._database, chain.account, serials)
+        return {i.recipient: labels[i.serial] for i in chain.items if labels.get(i.serial)}
 
     async def _labels(self, chain: Chain, keys: Sequence[PublicKey]) -> dict[int, str]:
         """Serial → label of the newest grant of each key."""

@@ -12,7 +12,6 @@ Not here: forgetting memories of an account that lives on (`memories/forgetting.
 import asyncio
 import logging
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from relayer.blobs.store import BlobStore
@@ -22,11 +21,10 @@ from relayer.database import closing as rows
 from relayer.database.pool import Database
 from relayer.errors import NotFound, RelayerError
 from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, next_receipt
 from relayer.sealed.envelope import blob_hash, blob_id
-from relayer.sealed.keys import AccountId, Identity, PublicKey
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.sealed.keys import AccountId, PublicKey
+from relayer.tenants.access import Access, unasked
+from relayer.tenants.ledger import Ledger
 
 log = logging.getLogger("relayer.closing")
 
@@ -53,17 +51,15 @@ class Closing:
         self,
         *,
         database: Database,
-        accounts: Accounts,
+        ledger: Ledger,
         blobs: BlobStore,
         outbox: Outbox,
-        identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._ledger = ledger
         self._blobs = blobs
         self._outbox = outbox
-        self._identity = identity
         self._clock = clock
 
     async def close(self, access: Access) -> Closed:
@@ -75,8 +71,7 @@ class Closing:
             NotFound: it is gone.
         """
         access.require_owner()
-        lock = partial(self._accounts.locked_by_owner, access=access)
-        return await self._close(access.account, access.key, lock)
+        return await self._close(access, as_owner=True)
 
     async def close_account(self, account: AccountId, actor: PublicKey) -> Closed:
         """Erase an account, whose operator or journal says so.
@@ -84,26 +79,24 @@ class Closing:
         Raises:
             NotFound: it is gone.
         """
-        lock = partial(account_rows.locked_heads, account=account)
-        return await self._close(account, actor, lock)
+        return await self._close(unasked(account, actor), as_owner=False)
 
-    async def _close(self, account: AccountId, actor: PublicKey, lock: account_rows.Lock) -> Closed:
+    async def _close(self, access: Access, *, as_owner: bool) -> Closed:
+        account = access.account
         row = await account_rows.find_account(self._database, account)
-        async with self._database.transaction() as connection:
-            heads = await lock(connection)
+        async with self._ledger.change(access, op=CLOSE, as_owner=as_owner) as change:
             assert row is not None  # what is locked is there
-            act = Act(account, actor, CLOSE, heads.time(self._clock()))
-            receipt, after = next_receipt(self._identity, act, heads, ())
+            seq, receipt = change.sign_items(())
             await rows.close(
-                connection,
+                change.connection,
                 account=account,
-                now=act.time,
-                seq=after.receipt_seq,
+                now=change.time,
+                seq=seq,
                 receipt=receipt,
-                receipt_head=after.receipt_head,
+                receipt_head=change.receipt_head,
                 receipt_blob_id=blob_hash(blob_id(receipt)),
             )
-        await self._outbox.publish_soon()
+            change.has_objects = True
         emptied = await self._empty_soon(account)
         return Closed(row["memory_count"], not emptied, receipt)
 

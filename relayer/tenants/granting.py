@@ -9,16 +9,13 @@ Not here: what a chain allows now (`accounts.py`), a new root under which all ar
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
-from relayer.database import namespaces as namespace_rows
-from relayer.database.pool import Connection, Database, UniqueViolation
-from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded
-from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, next_receipt
+from relayer.database.pool import Connection
+from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
+from relayer.journal.changes import AccountChange
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import (
     Chain,
@@ -36,7 +33,9 @@ from relayer.sealed.named import NamedKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
+from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.new_grants import (
     check_bounds,
@@ -56,18 +55,16 @@ class Granting:
     def __init__(
         self,
         *,
-        database: Database,
         accounts: Accounts,
+        ledger: Ledger,
         namespaces: Namespaces,
-        outbox: Outbox,
         identity: Identity,
         clock: Clock,
         grants_max: int,
     ) -> None:
-        self._database = database
         self._accounts = accounts
+        self._ledger = ledger
         self._namespaces = namespaces
-        self._outbox = outbox
         self._identity = identity
         self._clock = clock
         self._grants_max = grants_max
@@ -100,9 +97,8 @@ class Granting:
             )
         try:
             receipts = await self._store_first(account, founder, items, label)
-        except UniqueViolation:  # founded twice at the same time, or erased
+        except Stale:  # founded before, or at the same time, or erased
             raise await self._founded(account) from None
-        await self._outbox.publish_soon()
         self._accounts.remember(chain)
         return chain, receipts
 
@@ -112,26 +108,23 @@ class Granting:
         """The receipts of an account's first grants, which are stored with it.
 
         Raises:
-            UniqueViolation: there is, or was, such an account.
-            Conflict: it exists, or the key belongs to another one.
+            Stale: there is, or was, such an account.
+            Conflict: the key belongs to another one.
         """
-        receipts = []
-        async with self._database.transaction() as connection:
-            if await statements.lock_account(connection, account):
-                raise Conflict("That account exists.", code="account.exists")
+
+        async def found(connection: Connection) -> None:
             await statements.insert_account(
                 connection, account=account, label=label, now=self._clock()
             )
             if not await statements.claim_key(connection, key=founder, account=account):
                 raise Conflict("That key belongs to another account.", code="key.taken")
-            for item in items:
-                receipts.append(await self._store(connection, item, actor=founder, label=label))
-        return receipts
+
+        async with self._ledger.change(unasked(account, founder), first=found) as change:
+            return [await _store(change, item, label=label) for item in items]
 
     async def _founded(self, account: AccountId) -> Conflict:
         """Why an account cannot be founded."""
-        row = await statements.find_account(self._database, account)
-        if row is not None and row["closed_at"] is not None:
+        if await self._accounts.is_closed(account):
             return Conflict("That account was erased, for good.", code="account.closed")
         return Conflict("That account exists.", code="account.exists")
 
@@ -229,10 +222,9 @@ class Granting:
             if e.namespace is not None
         }
         names = [name for name, _ in entries]
-        found = await namespace_rows.find_namespaces(self._database, grant.account, names)
-        for row in found:
-            entry = entries.get((row["name"], row["epoch"]))
-            if entry is None or entry.key_id == row["key_id"]:
+        for name, epoch, key_id in await self._namespaces.stored_keys(grant.account, names):
+            entry = entries.get((name, epoch))
+            if entry is None or entry.key_id == key_id:
                 continue
             try:
                 await self._namespaces.settle(grant.account, entry, grant.issuer)
@@ -264,7 +256,7 @@ class Granting:
         after: Chain,
         items: Sequence[Grant | Revocation],
         *,
-        actor: PublicKey,
+        access: Access,
         also: Callable[[Connection], Awaitable[None]],
     ) -> list[bytes]:
         """Store what a chain has accepted that ends in `after`, all or nothing; the receipts.
@@ -275,27 +267,16 @@ class Granting:
         Raises:
             Conflict: another grant came in between, or `also` says so.
             NotFound: the account is gone.
+            NotAuthenticated, NotAllowed: there are no items, and the key owns the account no more.
         """
-        by_serial = await statements.labels_of(
-            self._database, after.account, [item.serial for item in after.items]
-        )
-        labels = {
-            item.recipient: by_serial[item.serial]
-            for item in after.items
-            if by_serial.get(item.serial)
-        }
-        async with self._database.transaction() as connection:
-            # Also without items: else `also` and another writer could wait for each other.
-            if await statements.lock_account(connection, after.account) is None:
-                raise NotFound("No such account.")
+        labels = await self._accounts.kept_labels(after)
+        # What is signed was judged by its chain. Else the key's right is, as it is by now.
+        by = unasked(access.account, access.key) if items else access
+        async with self._ledger.change(by, as_owner=not items) as change:
             receipts = [
-                await self._store(
-                    connection, item, actor=actor, label=labels.get(item.recipient, "")
-                )
-                for item in items
+                await _store(change, item, label=labels.get(item.recipient, "")) for item in items
             ]
-            await also(connection)
-        await self._outbox.publish_soon()
+            await also(change.connection)
         self._accounts.remember(after)
         return receipts
 
@@ -315,21 +296,13 @@ class Granting:
         Raises:
             Conflict: another grant came in between, or `also` says so.
         """
-        async with self._database.transaction() as connection:
+        async with self._ledger.change(unasked(after.account, actor)) as change:
             receipts = [
-                await self._store(
-                    connection,
-                    item,
-                    actor=actor,
-                    label=label,
-                    succession=succession,
-                    joins=False,
-                )
+                await _store(change, item, label=label, succession=succession, joins=False)
                 for item, label, succession in moved
             ]
             if also is not None:
-                await also(connection)
-        await self._outbox.publish_soon()
+                await also(change.connection)
         self._accounts.remember(after)
         return receipts
 
@@ -394,61 +367,56 @@ class Granting:
             chain.add(item)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
-        async with self._database.transaction() as connection:
-            receipt = await self._store(
-                connection, item, actor=actor, label=label, succession=succession
-            )
-        await self._outbox.publish_soon()
+        async with self._ledger.change(unasked(account, actor)) as change:
+            receipt = await _store(change, item, label=label, succession=succession)
         self._accounts.remember(chain)
         return receipt
 
-    async def _store(
-        self,
-        connection: Connection,
-        item: Grant | Revocation,
-        *,
-        actor: PublicKey,
-        label: str,
-        succession: bytes | None = None,
-        joins: bool = True,
-    ) -> bytes:
-        """Store a grant or revocation that its chain accepted; the receipt.
 
-        With `joins`, its recipient's key belongs to the account from now on.
-        """
-        heads = await statements.lock_account(connection, item.account)
-        if heads is None:
-            raise NotFound("No such account.")
-        if heads.grant_serial + 1 != item.serial:
-            raise Conflict("Another grant came in between.", code="grant.serial")
-        is_grant = isinstance(item, Grant)
-        # A relayer belongs to no account.
-        joins = joins and isinstance(item, Grant) and item.role != "custodian"
-        if joins and not await statements.claim_key(
-            connection, key=item.recipient, account=item.account
-        ):
-            raise Conflict("That key belongs to another account.", code="key.taken")
-        time = heads.time(self._clock())
-        act = Act(item.account, actor, "grant" if is_grant else "revoke", time)
-        heads = replace(heads, grant_serial=item.serial)
-        receipt, after = next_receipt(self._identity, act, heads, (_grant_item(item),))
-        await statements.insert_grant(
-            connection,
-            account=item.account,
-            serial=item.serial,
-            recipient=item.recipient,
-            label=label,
-            signed=item.signed,
-            now=act.time,
-            receipt_seq=after.receipt_seq,
-            receipt=receipt,
-            receipt_head=after.receipt_head,
-            blob_id=blob_hash(blob_id(item.signed)),
-            succession=succession,
-            succession_blob_id=None if succession is None else blob_hash(blob_id(succession)),
-            epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
-        )
-        return receipt
+async def _store(
+    change: AccountChange,
+    item: Grant | Revocation,
+    *,
+    label: str,
+    succession: bytes | None = None,
+    joins: bool = True,
+) -> bytes:
+    """Store a grant or revocation that its chain accepted; the receipt.
+
+    With `joins`, its recipient's key belongs to the account from now on.
+
+    Raises:
+        Conflict: another one came in between, or the key belongs to another account.
+    """
+    if change.grant_serial + 1 != item.serial:
+        raise Conflict("Another grant came in between.", code="grant.serial")
+    is_grant = isinstance(item, Grant)
+    # A relayer belongs to no account.
+    joins = joins and isinstance(item, Grant) and item.role != "custodian"
+    if joins and not await statements.claim_key(
+        change.connection, key=item.recipient, account=item.account
+    ):
+        raise Conflict("That key belongs to another account.", code="key.taken")
+    change.continue_grants(item.serial)
+    seq, receipt = change.sign_items([_grant_item(item)], op="grant" if is_grant else "revoke")
+    await statements.insert_grant(
+        change.connection,
+        account=item.account,
+        serial=item.serial,
+        recipient=item.recipient,
+        label=label,
+        signed=item.signed,
+        now=change.time,
+        receipt_seq=seq,
+        receipt=receipt,
+        receipt_head=change.receipt_head,
+        blob_id=blob_hash(blob_id(item.signed)),
+        succession=succession,
+        succession_blob_id=None if succession is None else blob_hash(blob_id(succession)),
+        epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
+    )
+    change.has_objects = True
+    return receipt
 
 
 def _grant_item(item: Grant | Revocation) -> Item:

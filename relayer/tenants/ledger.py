@@ -8,9 +8,6 @@ something), the store outside the database (`journal/outbox.py`), chains of gran
   committed, the objects that it put into the journal are published.
 - What it was decided on may have changed before the lock. Whoever finds that raises `Stale`, which
   undoes the change; `retry_stale` looks again and decides anew.
-- Not changed through it yet: writes (`memories/writer.py`), erasures (`memories/eraser.py`),
-  sealing anew, what moves in (`archives/`), what is said again (`recovery/replay.py`), grants,
-  namespaces, closing, and what leaves no receipt: settings, webhooks, the beginning of a run.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -18,12 +15,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 from relayer.clock import Clock
-from relayer.database.pool import UniqueViolation
+from relayer.database.pool import Connection, UniqueViolation
 from relayer.errors import Unavailable
-from relayer.journal.changes import AccountChange
+from relayer.journal.changes import AccountChange, Signing
 from relayer.journal.outbox import Outbox
-from relayer.sealed.keys import Identity, Namespace
-from relayer.tenants.access import Access
+from relayer.preferences import DEFAULTS, AccountSettings
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
 
 RACES_MAX: Final = 5  # attempts at a change that others overtake
@@ -54,43 +52,56 @@ class Ledger:
     ) -> None:
         self._accounts = accounts
         self._outbox = outbox
-        self._identity = identity
-        self._clock = clock
+        self._signing = Signing(identity, clock, outbox.outside)
+
+    @property
+    def relayer(self) -> PublicKey:
+        """The key that receipts name as the actor where nobody asks."""
+        return self._signing.identity.public_key
+
+    def unasked(self, account: AccountId, settings: AccountSettings = DEFAULTS) -> Access:
+        """What the relayer itself may do: all that follows from what was accepted before."""
+        return unasked(account, self.relayer, settings)
 
     @asynccontextmanager
     async def change(
         self,
         access: Access,
-        namespaces: Iterable[Namespace],
+        namespaces: Iterable[Namespace] = (),
         *,
-        op: str,
+        op: str = "",
+        as_owner: bool = False,
         blobs: Sequence[tuple[bytes, bytes]] = (),
+        first: Callable[[Connection], Awaitable[None]] | None = None,
         publishes: bool = True,
     ) -> AsyncIterator[AccountChange]:
         """Change an account as a writer of these namespaces, or in work that was accepted before.
 
-        An outside store has the (name, bytes) `blobs` before the account is locked. Who makes many
-        changes in a row lets none of them publish, and calls `publish_soon` behind the last: a
-        store that is away would hold up each.
+        An outside store has the (name, bytes) `blobs` before the account is locked; `first` is done
+        in the transaction before that, and may store no grant. Without `op`, nothing is signed. Who
+        makes many changes in a row lets none of them publish, and calls `publish_soon` behind the
+        last: a store that is away would hold up each.
 
         Raises:
             Stale: it broke a unique constraint, so somebody stored the same in between.
             NotFound: the account is gone.
             NotAuthenticated: the key was revoked or has expired since its request was checked.
-            NotAllowed: it is no writer of one of these namespaces any more.
+            NotAllowed: it is no writer of one of these namespaces any more, or, `as_owner`, does
+                not own the account.
             Unavailable: the store is away, or was too slow for `blobs` time after time.
         """
         try:
-            async with self._outbox.putting(access.account, blobs) as connection:
-                heads = await self._accounts.locked(connection, access, namespaces)
+            async with self._outbox.putting(access.account, blobs, first) as connection:
+                heads = await self._accounts.locked(
+                    connection, access, namespaces, as_owner=as_owner
+                )
                 change = AccountChange(
                     connection,
+                    self._signing,
                     account=access.account,
                     actor=access.key,
                     op=op,
                     heads=heads,
-                    identity=self._identity,
-                    now=self._clock(),
                 )
                 yield change
         except UniqueViolation:

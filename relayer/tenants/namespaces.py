@@ -11,25 +11,25 @@ Not here: the keys themselves (`custody.py`).
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from relayer.clock import Clock, to_ms
 from relayer.database import namespaces as namespace_rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Database
-from relayer.errors import BadRequest, NotAllowed
-from relayer.journal.outbox import Outbox
+from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
-from relayer.sealed.named import NamedKey, sign_namespace
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
+from relayer.sealed.named import NamedKey
 from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.ledger import Ledger
 
 CACHED_MAX: Final = 50_000
 
@@ -54,14 +54,12 @@ class Namespaces:
         *,
         database: Database,
         accounts: Accounts,
-        outbox: Outbox,
-        identity: Identity,
+        ledger: Ledger,
         clock: Clock,
     ) -> None:
         self._database = database
         self._accounts = accounts
-        self._outbox = outbox
-        self._identity = identity
+        self._ledger = ledger
         self._clock = clock
         self._known: OrderedDict[tuple[AccountId, Namespace], NamespaceEntry] = OrderedDict()
 
@@ -89,6 +87,13 @@ class Namespaces:
             entry = replace(entry, looked_at=access.index_mark)
             self._known[access.account, namespace] = entry
         return entry
+
+    async def stored_keys(
+        self, account: AccountId, names: Sequence[Namespace]
+    ) -> list[tuple[Namespace, int, bytes]]:
+        """(name, epoch, key id) of each key that one of these namespaces has by now."""
+        found = await namespace_rows.find_namespaces(self._database, account, names)
+        return [(Namespace(row["name"]), row["epoch"], row["key_id"]) for row in found]
 
     async def numbers(self, account: AccountId, namespaces: Iterable[Namespace]) -> list[int]:
         """The numbers of those of these namespaces that are there."""
@@ -179,28 +184,30 @@ class Namespaces:
     ) -> None:
         assert by is not None
         account = chain.account
-        signed = sign_namespace(
-            self._identity, NamedKey(account, key.namespace, key.epoch, key.key_id)
-        )
-        replaced = await namespace_rows.replace_key(
-            self._database,
-            account=account,
-            namespace_id=entry.namespace_id,
-            epoch=key.epoch,
-            before=entry.key_ids[key.epoch],
-            serial=chain.serial,
-            after=namespace_rows.NamedAnew(
-                key_id=key.key_id,
-                signed=signed,
-                object_id=blob_hash(blob_id(signed)),
-                named_by=by,
-                now=self._clock(),
-                outside=self._outbox.outside,
-            ),
-        )
-        if replaced:
-            log.warning("an owner's key took a writer's place", extra={"event": "namespace.key"})
-        await self._outbox.publish_soon()
+        named = NamedKey(account, key.namespace, key.epoch, key.key_id)
+        with suppress(NotFound):  # closed meanwhile
+            async with self._ledger.change(self._ledger.unasked(account)) as change:
+                if change.grant_serial != chain.serial:
+                    return  # it was judged by an older chain
+                signed = change.sign_namespace(named)
+                change.has_objects = await namespace_rows.replace_key(
+                    change.connection,
+                    account=account,
+                    namespace_id=entry.namespace_id,
+                    epoch=key.epoch,
+                    before=entry.key_ids[key.epoch],
+                    after=namespace_rows.NamedAnew(
+                        key_id=key.key_id,
+                        signed=signed,
+                        object_id=blob_hash(blob_id(signed)),
+                        named_by=by,
+                        now=change.time,
+                        outside=change.outside_store,
+                    ),
+                )
+            if change.has_objects:
+                event = {"event": "namespace.key"}
+                log.warning("an owner's key took a writer's place", extra=event)
 
     async def _vouched(
         self, account: AccountId, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
@@ -239,23 +246,22 @@ class Namespaces:
         Raises:
             NotAllowed, NotAuthenticated: who asks may write there no more.
         """
-        account = access.account
-        named = NamedKey(account, namespace, epoch, key_id)
-        signed = sign_namespace(self._identity, named)
-        await namespace_rows.create_namespace(
-            self._database,
-            lock=partial(self._accounts.locked, access=access, namespaces=[namespace]),
-            account=account,
-            name=namespace,
-            epoch=epoch,
-            key_id=key_id,
-            signed=signed,
-            object_id=blob_hash(blob_id(signed)),
-            now=self._clock(),
-            namespaces_max=Limits.namespaces_max,
-            named_by=by,
-        )
-        await self._outbox.publish_soon()
+        named = NamedKey(access.account, namespace, epoch, key_id)
+        async with self._ledger.change(access, [namespace]) as change:
+            signed = change.sign_namespace(named)
+            await namespace_rows.create_namespace(
+                change.connection,
+                account=access.account,
+                name=namespace,
+                epoch=epoch,
+                key_id=key_id,
+                signed=signed,
+                object_id=blob_hash(blob_id(signed)),
+                now=change.time,
+                namespaces_max=Limits.namespaces_max,
+                named_by=by,
+            )
+            change.has_objects = True
 
     async def _load(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
         rows = await namespace_rows.find_namespaces(self._database, account, [namespace])

@@ -171,8 +171,6 @@ class Rotations:
         begins = access.custody == "managed" or (not items and await self._lent(access.account))
 
         async def also(connection: Connection) -> None:
-            if not items:  # nothing that is signed, and judged by the chain as it is by now
-                await self._accounts.locked_by_owner(connection, access)
             await _check_left_out(connection, access.account, left_out)
             chosen = await rows.choose(connection, account=access.account, below=below)
             if not isinstance(reseal, str) and set(reseal) - chosen:
@@ -180,7 +178,7 @@ class Rotations:
             if begins:
                 await queue.enqueue(connection, queue.RESEAL, access.account)
 
-        receipts = await self._granting.accept_rotation(after, items, actor=access.key, also=also)
+        receipts = await self._granting.accept_rotation(after, items, access=access, also=also)
         return Rotated(after.epoch, after.serial, receipts)
 
     async def _lent(self, account: AccountId) -> bool:

@@ -144,9 +144,7 @@ class TestOne:
         for n in range(30):
             await bench.remember(caller, *(f"Note {n}.{i} of many." for i in range(20)))
         ids = sorted(await living(bench))
-        done: Erasure = await bench.services.eraser.erase(
-            caller.access.account, caller.access.key, ids
-        )
+        done: Erasure = await bench.services.eraser.erase(caller.access, [TEAM], ids)
         assert len(done.ids) == 600
         named = [open_receipt(r, bench.storage.identity.public_key) for r in done.receipts]
         assert sorted(len(r.items) for r in named) == [100, 500]
@@ -543,9 +541,8 @@ class TestNothingComesBack:
         [stored] = await bench.remember(caller, "Anna prefers tea.", expires_at=until)
         bench.clock.advance(120)
         await bench.sql("UPDATE memories SET expires_at = $1", bench.clock() + timedelta(days=1))
-        done = await bench.services.eraser.erase(
-            caller.access.account, bench.storage.identity.public_key, [stored.id], op=EXPIRE
-        )
+        relayer = bench.storage.ledger.unasked(caller.access.account)
+        done = await bench.services.eraser.erase(relayer, (), [stored.id], op=EXPIRE)
         assert done.ids == []
         assert await living(bench) == {stored.id}
 
