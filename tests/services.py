@@ -125,6 +125,7 @@ class Bench:
         if learned:
             held = await self.storage.custody.held(access.account)
             await self.services.waiting.resume(access.account, held)
+        await self.storage.namespaces.wait_settled()  # as long as a client takes to ask again
         return Caller(access, keys)
 
     async def unlocked(

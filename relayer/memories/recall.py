@@ -292,9 +292,7 @@ class RecallService:
                 for key in keys:
                     known = entry.key_ids.get(key.epoch)
                     if known not in (None, key.key_id):
-                        await self._namespaces.settle(
-                            caller.access.account, key, caller.keys.lender
-                        )
+                        await self._namespaces.check(caller.access.account, key, caller.keys.lender)
                     if known is not None:
                         found.append((entry.namespace_id, key))
         return found

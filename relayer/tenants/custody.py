@@ -257,7 +257,7 @@ class Custody:
             named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
             if named is not None:
                 if named != key.key_id:
-                    await self._namespaces.settle(access.account, key, access.key)
+                    await self._namespaces.check(access.account, key, access.key)
                 continue
             named = chain.key_ids.get((key.namespace, key.epoch))
             if named not in (None, key.key_id):

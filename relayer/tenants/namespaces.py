@@ -4,11 +4,13 @@ Not here: the keys themselves (`custody.py`).
 
 - Whoever may write first may name a key, and nobody here can tell whether it comes from the root.
   So a key id that an owner, or the custodian, named stands; any other gives way to theirs.
+- A request that only reads does not replace a key: that is done behind it.
 - A row never changes its number, and its key ids only so: what was found is cached, and read again
   before a key is refused.
 - What was sealed under a key that gave way stays where it is, and opens no more.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence, Set
@@ -21,6 +23,7 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed, NotFound
+from relayer.logs import warn
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
@@ -32,6 +35,7 @@ from relayer.tenants.accounts import Accounts
 from relayer.tenants.ledger import Ledger
 
 CACHED_MAX: Final = 50_000
+SETTLING_MAX: Final = 64  # keys at a time that are settled behind requests
 
 log = logging.getLogger("relayer.namespaces")
 
@@ -61,6 +65,7 @@ class Namespaces:
         self._accounts = accounts
         self._ledger = ledger
         self._clock = clock
+        self._settling: dict[tuple[AccountId, Namespace, int], asyncio.Task[None]] = {}
         self._known: OrderedDict[tuple[AccountId, Namespace], NamespaceEntry] = OrderedDict()
 
     async def find(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
@@ -144,14 +149,39 @@ class Namespaces:
         if entry is not None and self._gives_way(entry, chain, key, by):
             await self._replace(chain, key, by, entry)
             entry = await self._load(account, key.namespace)
-        if entry is None or entry.key_ids.get(key.epoch) != key.key_id:
-            raise NotAllowed(
-                f"Namespace '{key.namespace}' has another key in epoch {key.epoch}, sent by whoever"
-                " wrote there first. If that one is wrong, a request there by an owner replaces"
-                " it.",
-                code="unlock_rejected",
-            )
-        return entry
+        return _having(entry, key)
+
+    async def check(self, account: AccountId, key: NamespaceKey, by: PublicKey | None) -> None:
+        """Return when a namespace has this key in its epoch, or when `settle` would give it that.
+
+        It is settled behind the request then, which may be one that only reads. When too many are,
+        the next request with the key has it settled.
+
+        Raises:
+            NotAllowed: it has another one.
+        """
+        entry = await self._load(account, key.namespace)  # another process may have settled it
+        chain = await self._accounts.chain(account)
+        if entry is None or not self._gives_way(entry, chain, key, by):
+            _having(entry, key)
+            return
+        place = (account, key.namespace, key.epoch)
+        if place not in self._settling and len(self._settling) < SETTLING_MAX:
+            task = asyncio.create_task(self._settle_quietly(account, key, by))
+            self._settling[place] = task  # the loop keeps no strong reference
+            task.add_done_callback(lambda _: self._settling.pop(place))
+
+    async def _settle_quietly(
+        self, account: AccountId, key: NamespaceKey, by: PublicKey | None
+    ) -> None:
+        try:
+            await self.settle(account, key, by)
+        except Exception as error:
+            warn(log, "a namespace's key waits", "namespace.wait", error)
+
+    async def wait_settled(self) -> None:
+        """Wait for what is being settled behind requests."""
+        await asyncio.gather(*self._settling.values())
 
     def _gives_way(
         self,
@@ -276,3 +306,19 @@ class Namespaces:
         if len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)
         return entry
+
+
+def _having(entry: NamespaceEntry | None, key: NamespaceKey | NamedKey) -> NamespaceEntry:
+    """The namespace, if it has this key in its epoch.
+
+    Raises:
+        NotAllowed: it has another one.
+    """
+    if entry is None or entry.key_ids.get(key.epoch) != key.key_id:
+        raise NotAllowed(
+            f"Namespace '{key.namespace}' has another key in epoch {key.epoch}, sent by whoever"
+            " wrote there first. If that one is wrong, a request there by an owner replaces"
+            " it.",
+            code="unlock_rejected",
+        )
+    return entry

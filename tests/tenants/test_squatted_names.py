@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from relayer.clock import to_ms
-from relayer.database.namespaces import NamedAnew, replace_key
+from relayer.database.accounts import lock_account
 from relayer.errors import NotAllowed
+from relayer.memories.opening import Caller
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import NamespaceKey
@@ -15,7 +17,7 @@ from relayer.sealed.primitives import random_key
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
 from tests.rotator import Rotator, all_bytes, rotator
-from tests.services import TEAM, Bench, new_identity
+from tests.services import OTHER, TEAM, Bench, new_identity
 
 KEY_IDS = "SELECT key_id FROM namespace_keys ORDER BY epoch"
 
@@ -211,23 +213,36 @@ async def test_the_journal_keeps_one_name_of_each_key(bench: Bench) -> None:
 async def test_a_grant_in_between_has_it_judged_anew(bench: Bench) -> None:
     """Whoever lends the key may have been an owner until then."""
     owner, _, invented = await squatted(bench)
-    right = owner.keys(TEAM)[1]
-    chain = await bench.storage.accounts.chain(owner.owner.account)
-    after = NamedAnew(
-        key_id=right.key_id,
-        signed=b"{}",
-        object_id=bytes(32),
-        named_by=owner.owner.identity.public_key,
-        now=bench.clock(),
-        outside=False,
-    )
-    for serial, replaced in ((chain.serial - 1, False), (chain.serial, True)):
-        assert replaced is await replace_key(
-            bench.storage.database,
-            account=owner.owner.account,
-            namespace_id=1,
-            epoch=2,
-            before=invented[1].key_id,
-            serial=serial,
-            after=after,
-        )
+    account, right = owner.owner.account, owner.keys(TEAM)[1]
+    named = owner.owner.identity.public_key
+    namespaces, accounts = bench.storage.namespaces, bench.storage.accounts
+    before = await accounts.chain(account)
+    await bench.key(owner.owner, OTHER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accounts, "chain", AsyncMock(return_value=before))
+        with pytest.raises(NotAllowed):
+            await namespaces.settle(account, right, named)
+    assert (await bench.sql(KEY_IDS))[1]["key_id"] == invented[1].key_id
+    entry = await namespaces.settle(account, right, named)
+    assert entry.key_ids[2] == right.key_id == (await bench.sql(KEY_IDS))[1]["key_id"]
+
+
+async def test_a_read_does_not_write(bench: Bench) -> None:
+    """What an owner's read has to settle is settled behind it, once for all who ask meanwhile."""
+    owner, _, invented = await squatted(bench)
+    founder, storage = owner.owner, bench.storage
+    access = await storage.accounts.access(founder.account, founder.identity.public_key)
+    assert access is not None
+    async with storage.database.transaction() as held:
+        await lock_account(held, founder.account)
+        header = bench.unlock(founder, owner.keys(TEAM))
+        callers = [
+            Caller(
+                replace(access, index_mark=None), (await storage.custody.keys(access, header))[0]
+            )
+            for _ in range(3)
+        ]
+        assert [await bench.texts(c, "Anna") for c in callers] == 3 * [["Anna prefers tea."]]
+        assert (await bench.sql(KEY_IDS))[1]["key_id"] == invented[1].key_id
+    await storage.namespaces.wait_settled()
+    assert [r["key_id"] for r in await bench.sql(KEY_IDS)] == [k.key_id for k in owner.keys(TEAM)]
