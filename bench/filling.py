@@ -27,6 +27,7 @@ from relayer.database import queue
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, halfvec
 from relayer.database.vectors import SENT, upload_model
+from relayer.database.write_statement import Write, write
 from relayer.memories.manual import new_upload
 from relayer.memories.sealing import new_memory
 from relayer.record import Draft, encode, new_id
@@ -172,10 +173,10 @@ async def _write(connection: Connection, account: AccountId, made: Sequence[rows
     """Store these memories; the number of the newest before them."""
     heads = await lock_account(connection, account)
     assert heads is not None
-    await rows.write(
+    await write(
         connection,
         account,
-        rows.Write(
+        Write(
             now=utc_now(),
             memories=made,
             episodes=(),

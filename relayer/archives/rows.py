@@ -120,15 +120,14 @@ class ArrivingRows:
         arriving = await self._placed(change, memories, entries)
         names = {entries[row.namespace].namespace_id: Namespace(row.namespace) for row in fresh}
         receipts = change.sign([_subject(row, entries) for row in fresh], names)
-        await rows.arrive(
-            change.connection,
-            change.account,
+        page = rows.Page(
             memories=arriving,
-            episodes=await _turns_placed(change, fresh, entries),
+            turns=await _turns_placed(change, fresh, entries),
             vouched=rows.Vouched(receipts, change.receipt_seq, change.receipt_head),
             now=change.time,
             blobs_here=not change.outside_store,
         )
+        await rows.arrive(change.connection, change.account, page)
         change.has_objects = True
         placed = [one.memory for one in arriving]
         changes = {row.id: _change(row) for row in placed if row.revision_of is None}

@@ -4,15 +4,17 @@ Not here: what is checked before they are written (`relayer.archives.judging`), 
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from relayer.database import index_size
+from relayer.database.numbering import numbered
 from relayer.database.pool import Connection, Row, halfvec
 from relayer.database.vectors import NO_VECTOR
 from relayer.moved import MovedEpisode, MovedMemory
@@ -37,16 +39,76 @@ SELECT namespace_id, epoch, fingerprint, memory_id FROM memories
 WHERE account_id = $1 AND fingerprint = ANY ($2) AND superseded_at IS NULL
 """
 
+# What each parameter of the statement below is called, behind the account, and what it is.
+_PARAMETERS: Final[Mapping[str, Callable[["Page"], object]]] = {
+    "now": lambda p: p.now,
+    "stored_ids": lambda p: [name for name, _ in p.here],
+    "stored_bytes": lambda p: [data for _, data in p.here],
+    "word_numbers": lambda p: p.words[0],
+    "word_tokens": lambda p: p.words[1],
+    "word_frequencies": lambda p: p.words[2],
+    "memory_ids": lambda p: [m.id for m in p.moved],
+    "namespace_ids": lambda p: [one.namespace_id for one in p.memories],
+    "epochs": lambda p: [m.epoch for m in p.moved],
+    "seqs": lambda p: [one.seq for one in p.memories],
+    "revisions": lambda p: [m.revision for m in p.moved],
+    "revisions_of": lambda p: [m.revision_of for m in p.moved],
+    "types": lambda p: [m.type for m in p.moved],
+    "formats": lambda p: [m.format for m in p.moved],
+    "kinds": lambda p: [m.kind for m in p.moved],
+    "importances": lambda p: [m.importance for m in p.moved],
+    "confidences": lambda p: [m.confidence for m in p.moved],
+    "writers": lambda p: [bytes.fromhex(m.writer) for m in p.moved],
+    "event_times": lambda p: [m.event_time for m in p.moved],
+    "created_ats": lambda p: [m.created_at for m in p.moved],
+    "stored_ats": lambda p: [m.stored_at for m in p.moved],
+    "expire_ats": lambda p: [m.expires_at for m in p.moved],
+    "given_expire_ats": lambda p: [m.given_expires_at for m in p.moved],
+    "superseded_ats": lambda p: [one.state.superseded_at for one in p.memories],
+    "superseded_bys": lambda p: [one.state.superseded_by for one in p.memories],
+    "pinned": lambda p: [one.state.pinned for one in p.memories],
+    "reviews": lambda p: [one.state.review for one in p.memories],
+    "stale": lambda p: [one.state.stale for one in p.memories],
+    "seen_counts": lambda p: [m.seen_count for m in p.moved],
+    "last_seen_ats": lambda p: [m.last_seen_at for m in p.moved],
+    "blob_ids": lambda p: [blob_hash(m.blob_id) for m in p.moved],
+    "sizes": lambda p: [len(one.blob) for one in p.memories],
+    "word_counts": lambda p: [m.word_count for m in p.moved],
+    "sources": lambda p: [m.source for m in p.moved],
+    "fingerprints": lambda p: [m.fingerprint for m in p.moved],
+    "index_versions": lambda p: [0 if m.postings is None else m.index_version for m in p.moved],
+    "embedding_models": lambda p: [_model(m) for m in p.moved],
+    "embedding_versions": lambda p: [_model_version(m) for m in p.moved],
+    "turn_ids": lambda p: [t.id for t in p.moved_turns],
+    "turn_namespace_ids": lambda p: [one.namespace_id for one in p.turns],
+    "turn_epochs": lambda p: [t.epoch for t in p.moved_turns],
+    "turn_writers": lambda p: [bytes.fromhex(t.writer) for t in p.moved_turns],
+    "turn_blob_ids": lambda p: [blob_hash(t.blob_id) for t in p.moved_turns],
+    "turn_sizes": lambda p: [len(one.blob) for one in p.turns],
+    "turn_states": lambda p: [t.state for t in p.moved_turns],
+    "turn_created_ats": lambda p: [t.created_at for t in p.moved_turns],
+    "receipt_seqs": lambda p: [n for n, _ in p.vouched.receipts],
+    "receipts": lambda p: [signed for _, signed in p.vouched.receipts],
+    "receipt_seq": lambda p: p.vouched.seq,
+    "receipt_head": lambda p: p.vouched.head,
+    "last_seq": lambda p: max((one.seq for one in p.memories), default=0),
+    "new_bytes": lambda p: sum(len(data) for _, data in p.blobs),
+    "turn_fingerprints": lambda p: [t.fingerprint for t in p.moved_turns],
+    "default_lives": lambda p: [m.default_life for m in p.moved],
+}
 # A page of rows with their words, blobs and counts, and with what vouches for it.
-_ARRIVE: Final = """
+_ARRIVE: Final = numbered(
+    """
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-    SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
+    SELECT :account, blob_id, bytes, :now FROM unnest(:stored_ids::bytea[], :stored_bytes::bytea[])
+        AS b (blob_id, bytes)
     ON CONFLICT DO NOTHING
 ), word AS (
     SELECT r.memory_id, r.namespace_id, w.token, w.frequency, r.word_count
-    FROM unnest($5::int[], $6::bigint[], $7::smallint[]) AS w (number, token, frequency)
-    JOIN unnest($8::uuid[], $9::int[], $34::smallint[])
+    FROM unnest(:word_numbers::int[], :word_tokens::bigint[], :word_frequencies::smallint[])
+        AS w (number, token, frequency)
+    JOIN unnest(:memory_ids::uuid[], :namespace_ids::int[], :word_counts::smallint[])
         WITH ORDINALITY AS r (memory_id, namespace_id, word_count, number) USING (number)
 ), memory AS (
     INSERT INTO memories (
@@ -55,31 +117,35 @@ WITH stored AS (
         given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
         last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
         embedding_model, embedding_version, has_default_life)
-    SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format, kind,
-           importance, confidence, writer, event_time, created_at, stored_at,
+    SELECT :account, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format,
+           kind, importance, confidence, writer, event_time, created_at, stored_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
            last_seen_at, blob_id, size_bytes, r.word_count, coalesce(t.tokens, '{}'), source,
            fingerprint, index_version, embedding_model, embedding_version, has_default_life
-    FROM unnest($8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::int[], $13::uuid[],
-                $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bytea[],
-                $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[],
-                $24::timestamptz[], $25::timestamptz[], $26::uuid[], $27::bool[], $28::text[],
-                $29::bool[], $30::int[], $31::timestamptz[], $32::bytea[], $33::int[],
-                $34::smallint[], $35::bigint[], $36::bytea[], $37::smallint[], $38::text[],
-                $39::text[], $55::bool[])
+    FROM unnest(:memory_ids::uuid[], :namespace_ids::int[], :epochs::int[], :seqs::bigint[],
+                :revisions::int[], :revisions_of::uuid[], :types::smallint[], :formats::text[],
+                :kinds::text[], :importances::text[], :confidences::text[], :writers::bytea[],
+                :event_times::timestamptz[], :created_ats::timestamptz[],
+                :stored_ats::timestamptz[], :expire_ats::timestamptz[],
+                :given_expire_ats::timestamptz[], :superseded_ats::timestamptz[],
+                :superseded_bys::uuid[], :pinned::bool[], :reviews::text[], :stale::bool[],
+                :seen_counts::int[], :last_seen_ats::timestamptz[], :blob_ids::bytea[],
+                :sizes::int[], :word_counts::smallint[], :sources::bigint[], :fingerprints::bytea[],
+                :index_versions::smallint[], :embedding_models::text[], :embedding_versions::text[],
+                :default_lives::bool[])
         AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
               importance, confidence, writer, event_time, created_at, stored_at, expires_at,
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
               embedding_model, embedding_version, has_default_life)
-    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
+    JOIN namespaces n ON n.account_id = :account AND n.namespace_id = r.namespace_id
     LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
                FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-    SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+    SELECT :account, namespace_id, token, memory_id, frequency, word_count FROM word
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
@@ -90,33 +156,40 @@ WITH stored AS (
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
                  sum(size_bytes) AS bytes, max(stored_at) AS stored_at
-          FROM unnest($9::int[], $33::int[], $34::smallint[], $13::uuid[], $22::timestamptz[])
+          FROM unnest(:namespace_ids::int[], :sizes::int[], :word_counts::smallint[],
+                      :revisions_of::uuid[], :stored_ats::timestamptz[])
               AS r (namespace_id, size_bytes, word_count, revision_of, stored_at)
           GROUP BY namespace_id) c
-    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+    WHERE n.account_id = :account AND n.namespace_id = c.namespace_id
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
                           state, created_at, fingerprint)
-    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
-           fingerprint
-    FROM unnest($40::uuid[], $41::int[], $42::int[], $43::bytea[], $44::bytea[], $45::int[],
-                $46::text[], $47::timestamptz[], $54::bytea[])
+    SELECT :account, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state,
+           created_at, fingerprint
+    FROM unnest(:turn_ids::uuid[], :turn_namespace_ids::int[], :turn_epochs::int[],
+                :turn_writers::bytea[], :turn_blob_ids::bytea[], :turn_sizes::int[],
+                :turn_states::text[], :turn_created_ats::timestamptz[], :turn_fingerprints::bytea[])
         AS e (episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
               fingerprint)
 ), intent AS (
     DELETE FROM blob_outbox
-    WHERE account_id = $1 AND (blob_id = ANY ($32::bytea[]) OR blob_id = ANY ($44::bytea[]))
+    WHERE account_id = :account AND (blob_id = ANY (:blob_ids::bytea[])
+                                     OR blob_id = ANY (:turn_blob_ids::bytea[]))
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
-    SELECT $1, seq, object FROM unnest($48::bigint[], $49::bytea[]) AS r (seq, object)
+    SELECT :account, seq, object FROM unnest(:receipt_seqs::bigint[], :receipts::bytea[])
+        AS r (seq, object)
 )
 UPDATE accounts
-SET receipt_seq = $50, receipt_head = $51, changed_at = $2,
-    memory_seq = greatest(memory_seq, $52), storage_bytes = storage_bytes + $53,
-    memory_count = memory_count + (SELECT count(*) FROM unnest($13::uuid[]) AS r (revision_of)
+SET receipt_seq = :receipt_seq, receipt_head = :receipt_head, changed_at = :now,
+    memory_seq = greatest(memory_seq, :last_seq), storage_bytes = storage_bytes + :new_bytes,
+    memory_count = memory_count + (SELECT count(*) FROM unnest(:revisions_of::uuid[])
+                                   AS r (revision_of)
                                    WHERE revision_of IS NULL)
-WHERE account_id = $1
-"""
+WHERE account_id = :account
+""",
+    ["account", *_PARAMETERS],
+)
 _INSERT_VECTORS: Final = """
 INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
 SELECT $1, memory_id, part, namespace_id, epoch, model, embedding
@@ -207,6 +280,47 @@ class Vouched:
     head: bytes
 
 
+@dataclass(frozen=True)
+class Page:
+    """What is written at once, and what vouches for it.
+
+    Attributes:
+        blobs_here: whether the database keeps the blobs.
+    """
+
+    memories: Sequence[ArrivingMemory]
+    turns: Sequence[ArrivingTurn]
+    vouched: Vouched
+    now: datetime
+    blobs_here: bool
+
+    @cached_property
+    def moved(self) -> list[MovedMemory]:
+        """The memories as they came."""
+        return [one.memory for one in self.memories]
+
+    @cached_property
+    def moved_turns(self) -> list[MovedEpisode]:
+        """The turns as they came."""
+        return [one.turn for one in self.turns]
+
+    @cached_property
+    def blobs(self) -> list[tuple[bytes, bytes]]:
+        """(id, bytes) of each envelope."""
+        memories = [(blob_hash(one.memory.blob_id), one.blob) for one in self.memories]
+        return memories + [(blob_hash(one.turn.blob_id), one.blob) for one in self.turns]
+
+    @cached_property
+    def here(self) -> list[tuple[bytes, bytes]]:
+        """Those of `blobs` that the database keeps."""
+        return self.blobs if self.blobs_here else []
+
+    @cached_property
+    def words(self) -> tuple[list[int], list[int], list[int]]:
+        """Of each word: the number of its memory, from 1, its token and its frequency."""
+        return _words(self.moved)
+
+
 async def present(
     connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, Row]:
@@ -239,83 +353,12 @@ async def living_facts(
     return {(r["namespace_id"], r["epoch"], r["fingerprint"]): r["memory_id"] for r in rows}
 
 
-async def arrive(
-    connection: Connection,
-    account: AccountId,
-    *,
-    memories: Sequence[ArrivingMemory],
-    episodes: Sequence[ArrivingTurn],
-    vouched: Vouched,
-    now: datetime,
-    blobs_here: bool,
-) -> None:
+async def arrive(connection: Connection, account: AccountId, page: Page) -> None:
     """Write rows and turns under the account's lock."""
-    blobs = [(blob_hash(a.memory.blob_id), a.blob) for a in memories]
-    blobs += [(blob_hash(e.turn.blob_id), e.blob) for e in episodes]
-    here = blobs if blobs_here else []
-    ms, turns = [a.memory for a in memories], [e.turn for e in episodes]
-    numbers, tokens, frequencies = _words(ms)
-    await connection.execute(
-        _ARRIVE,
-        account,
-        now,
-        [name for name, _ in here],
-        [data for _, data in here],
-        numbers,
-        tokens,
-        frequencies,
-        [m.id for m in ms],
-        [a.namespace_id for a in memories],
-        [m.epoch for m in ms],
-        [a.seq for a in memories],
-        [m.revision for m in ms],
-        [m.revision_of for m in ms],
-        [m.type for m in ms],
-        [m.format for m in ms],
-        [m.kind for m in ms],
-        [m.importance for m in ms],
-        [m.confidence for m in ms],
-        [bytes.fromhex(m.writer) for m in ms],
-        [m.event_time for m in ms],
-        [m.created_at for m in ms],
-        [m.stored_at for m in ms],
-        [m.expires_at for m in ms],
-        [m.given_expires_at for m in ms],
-        [a.state.superseded_at for a in memories],
-        [a.state.superseded_by for a in memories],
-        [a.state.pinned for a in memories],
-        [a.state.review for a in memories],
-        [a.state.stale for a in memories],
-        [m.seen_count for m in ms],
-        [m.last_seen_at for m in ms],
-        [blob_hash(m.blob_id) for m in ms],
-        [len(a.blob) for a in memories],
-        [m.word_count for m in ms],
-        [m.source for m in ms],
-        [m.fingerprint for m in ms],
-        [0 if m.postings is None else m.index_version for m in ms],
-        [m.embedding_model if _has_vectors(m) else None for m in ms],
-        [m.embedding_version if _has_vectors(m) else "" for m in ms],
-        [t.id for t in turns],
-        [e.namespace_id for e in episodes],
-        [t.epoch for t in turns],
-        [bytes.fromhex(t.writer) for t in turns],
-        [blob_hash(t.blob_id) for t in turns],
-        [len(e.blob) for e in episodes],
-        [t.state for t in turns],
-        [t.created_at for t in turns],
-        [n for n, _ in vouched.receipts],
-        [signed for _, signed in vouched.receipts],
-        vouched.seq,
-        vouched.head,
-        max((a.seq for a in memories), default=0),
-        sum(len(data) for _, data in blobs),
-        [t.fingerprint for t in turns],
-        [m.default_life for m in ms],
-    )
-    await _insert_vectors(connection, account, memories)
-    await index_size.count(connection, account, [m.id for m in ms])
-    links = [(m.id, link) for m in ms for link in m.links]
+    await connection.execute(_ARRIVE, account, *(value(page) for value in _PARAMETERS.values()))
+    await _insert_vectors(connection, account, page.memories)
+    await index_size.count(connection, account, [m.id for m in page.moved])
+    links = [(m.id, link) for m in page.moved for link in m.links]
     await connection.execute(
         _INSERT_LINKS,
         account,
@@ -324,7 +367,8 @@ async def arrive(
         [link.other_id for _, link in links],
         [link.created_at for _, link in links],
     )
-    await connection.execute(_CUT_LINKS, account, [*(m.id for m in ms), *(t.id for t in turns)])
+    ids = [*(m.id for m in page.moved), *(t.id for t in page.moved_turns)]
+    await connection.execute(_CUT_LINKS, account, ids)
 
 
 def new_bytes(row: MovedMemory | MovedEpisode) -> int:
@@ -340,6 +384,14 @@ def new_bytes(row: MovedMemory | MovedEpisode) -> int:
 def _has_vectors(memory: MovedMemory) -> bool:
     """Whether what a row says of its vectors holds here, too: they came along, or are none."""
     return bool(memory.vectors) or memory.embedding_model == NO_VECTOR
+
+
+def _model(memory: MovedMemory) -> str | None:
+    return memory.embedding_model if _has_vectors(memory) else None
+
+
+def _model_version(memory: MovedMemory) -> str:
+    return memory.embedding_version if _has_vectors(memory) else ""
 
 
 def _words(memories: Sequence[MovedMemory]) -> tuple[list[int], list[int], list[int]]:

@@ -8,12 +8,11 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import accumulate
 from typing import Final
 
 from relayer.database.conditions import unexpired
 from relayer.database.index_size import index_bytes
-from relayer.database.index_steps import note_change, note_step, step
+from relayer.database.index_steps import note_change, note_step
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import IN_FORCE, State
 from relayer.sealed.keys import AccountId, PublicKey
@@ -49,99 +48,6 @@ SELECT i.mark, i.text_mark, i.memory_id, m.embedding_model IS NOT NULL AS embedd
 FROM idempotency i
 LEFT JOIN memories m ON m.account_id = i.account_id AND m.memory_id = i.memory_id
 WHERE i.account_id = $1 AND i.mark = ANY ($2)
-"""
-
-_STEP: Final = step(
-    receipt_seq="$32",
-    namespace_ids="ARRAY(SELECT DISTINCT unnest($7::int[]))",
-    seqs="$9::bigint[]",
-)
-WORDS_AT_ONCE: Final = 20_000  # in one statement: what it is given is packed in one piece
-_INSERT_WORDS: Final = """
-INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-SELECT $1, $2, token, $3, frequency, $4
-FROM unnest($5::bigint[], $6::smallint[]) AS p (token, frequency)
-"""
-
-# Everything else that an accepted request stores, in one statement under the account's lock.
-_WRITE: Final = f"""
-WITH stored AS (
-    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-    SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
-    ON CONFLICT DO NOTHING
-), memory AS (
-    INSERT INTO memories (
-        account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
-        confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
-        tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
-        superseded_by, pinned, review, stale, given_expires_at, index_bytes,
-        has_default_life)
-    SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind, importance,
-           confidence, writer, event_time, created_at,
-           CASE WHEN pinned THEN expires_at
-                ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
-           blob_id, size_bytes, r.word_count, ($55::bigint[])[first_token:last_token],
-           source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
-           review, stale, expires_at, r.index_bytes,
-           has_default_life
-    FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
-                $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
-                $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
-                $41::int[], $42::smallint[], $44::bigint[], $45::timestamptz[], $46::uuid[],
-                $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[],
-                $56::int[], $57::int[], $58::bigint[], $59::bool[])
-        AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
-              event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
-              created_at, revision, type, source, stored_at, revision_of, superseded_at,
-              superseded_by, pinned, review, stale, first_token, last_token, index_bytes,
-              has_default_life)
-    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
-), posting AS (
-    INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-    SELECT $1, namespace_id, token, memory_id, frequency, word_count
-    FROM unnest($17::uuid[], $18::int[], $19::bigint[], $24::smallint[], $25::smallint[])
-        AS p (memory_id, namespace_id, token, frequency, word_count)
-    ON CONFLICT DO NOTHING  -- those of a row that was lost and is restored
-), marked AS (
-    INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
-    SELECT $1, mark, text_mark, memory_id, $26
-    FROM unnest($27::bytea[], $28::bytea[], $29::uuid[]) AS i (mark, text_mark, memory_id)
-), counted AS (
-    UPDATE namespaces n
-    SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
-        storage_bytes = n.storage_bytes + c.bytes, index_bytes = n.index_bytes + c.index_bytes,
-        updated_at = $2
-    FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
-                 coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
-                 sum(size_bytes) AS bytes, sum(index_bytes) AS index_bytes
-          FROM unnest($7::int[], $20::int[], $21::smallint[], $46::uuid[], $58::bigint[])
-              AS r (namespace_id, size_bytes, word_count, revision_of, index_bytes)
-          GROUP BY namespace_id) c
-    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
-), episode AS (
-    INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
-                          state, created_at, fingerprint)
-    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state,
-           coalesce(created_at, $2), fingerprint
-    FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[],
-                $52::text[], $53::timestamptz[], $54::bytea[])
-        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer, state, created_at,
-              fingerprint)
-), intent AS (
-    DELETE FROM blob_outbox
-    WHERE account_id = $1 AND (blob_id = ANY ($16::bytea[]) OR blob_id = ANY ($37::bytea[]))
-), receipt AS (
-    INSERT INTO receipts (account_id, seq, object)
-    SELECT $1, seq, object FROM unnest($30::bigint[], $31::bytea[]) AS r (seq, object)
-), {_STEP}
-UPDATE accounts
-SET receipt_seq = $32, receipt_head = $33, changed_at = $2,
-    memory_seq = memory_seq + cardinality($6::uuid[]),
-    storage_bytes = storage_bytes + $39,
-    index_bytes = index_bytes + (SELECT coalesce(sum(b), 0) FROM unnest($58::bigint[]) AS b),
-    memory_count = memory_count + (SELECT count(*) FROM unnest($46::uuid[]) AS r (revision_of)
-                                   WHERE revision_of IS NULL)
-WHERE account_id = $1
 """
 
 MEMORY_COLUMNS: Final = """
@@ -288,27 +194,6 @@ class Mark:
     memory_id: uuid.UUID
 
 
-@dataclass(frozen=True)
-class Write:
-    """One accepted request, complete with the receipts that vouch for it.
-
-    `wordy` are those of its memories that `insert_words` has stored the words of.
-    """
-
-    now: datetime
-    memories: Sequence[NewMemory]
-    episodes: Sequence[NewEpisode]
-    marks: Sequence[Mark]
-    marks_expire_at: datetime
-    index_version: int
-    memory_seq: int
-    receipts: Sequence[tuple[int, bytes]]
-    receipt_seq: int
-    receipt_head: bytes
-    blobs_here: bool
-    wordy: Sequence[NewMemory] = ()
-
-
 async def known_facts(
     database: Database,
     *,
@@ -334,98 +219,6 @@ async def find_marks(
 ) -> dict[bytes, Row]:
     """Idempotency mark → (text_mark, memory_id, embedded, and what is said of that memory)."""
     return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
-
-
-async def insert_words(
-    connection: Connection, *, account: AccountId, memories: Sequence[NewMemory]
-) -> None:
-    """Store the words of new memories in the transaction that will store the rest of them: nobody
-    waits for the account's lock meanwhile."""
-    for m in memories:
-        tokens, frequencies = list(m.postings), list(m.postings.values())
-        of = m.namespace_id, m.memory_id, m.word_count
-        for at in range(0, len(tokens), WORDS_AT_ONCE):
-            some = slice(at, at + WORDS_AT_ONCE)
-            await connection.execute(_INSERT_WORDS, account, *of, tokens[some], frequencies[some])
-
-
-async def write(connection: Connection, account: AccountId, request: Write) -> None:
-    """Store a request under the account's lock.
-
-    Raises:
-        UniqueViolation: a fact, mark or turn came in between; look them up again.
-    """
-    ms, es = request.memories, request.episodes
-    blobs = [(m.blob_id, m.blob) for m in ms] + [(e.blob_id, e.blob) for e in es]
-    here = blobs if request.blobs_here else []
-    worded = {m.memory_id for m in request.wordy}
-    words = [
-        (m, token, n) for m in ms if m.memory_id not in worded for token, n in m.postings.items()
-    ]
-    ends = list(accumulate(len(m.postings) for m in ms))
-    seq = request.memory_seq
-    await connection.execute(
-        _WRITE,
-        account,
-        request.now,
-        [b for b, _ in here],
-        [data for _, data in here],
-        [m.writer for m in ms],
-        [m.memory_id for m in ms],
-        [m.namespace_id for m in ms],
-        [m.epoch for m in ms],
-        list(range(seq + 1, seq + 1 + len(ms))),
-        [m.format for m in ms],
-        [m.kind for m in ms],
-        [m.importance for m in ms],
-        [m.confidence for m in ms],
-        [m.event_time for m in ms],
-        [m.expires_at for m in ms],
-        [m.blob_id for m in ms],
-        [m.memory_id for m, _, _ in words],
-        [m.namespace_id for m, _, _ in words],
-        [token for _, token, _ in words],
-        [len(m.blob) for m in ms],
-        [m.word_count for m in ms],
-        [m.fingerprint for m in ms],
-        request.index_version,
-        [n for _, _, n in words],
-        [m.word_count for m, _, _ in words],
-        request.marks_expire_at,
-        [m.mark for m in request.marks],
-        [m.text_mark for m in request.marks],
-        [m.memory_id for m in request.marks],
-        [n for n, _ in request.receipts],
-        [signed for _, signed in request.receipts],
-        request.receipt_seq,
-        request.receipt_head,
-        [e.episode_id for e in es],
-        [e.namespace_id for e in es],
-        [e.epoch for e in es],
-        [e.blob_id for e in es],
-        [len(e.blob) for e in es],
-        sum(len(data) for _, data in blobs),
-        [m.created_at for m in ms],
-        [m.revision for m in ms],
-        [m.type for m in ms],
-        [e.writer for e in es],
-        [m.source for m in ms],
-        [m.stored_at for m in ms],
-        [m.revision_of for m in ms],
-        [m.state.superseded_at for m in ms],
-        [m.state.superseded_by for m in ms],
-        [m.state.pinned for m in ms],
-        [m.state.review for m in ms],
-        [m.state.stale for m in ms],
-        [e.state for e in es],
-        [e.created_at for e in es],
-        [e.fingerprint for e in es],
-        [token for m in ms for token in m.postings],
-        [end - len(m.postings) + 1 for end, m in zip(ends, ms, strict=True)],
-        ends,
-        [m.index_bytes for m in ms],
-        [m.has_default_life for m in ms],
-    )
 
 
 async def count_seen(

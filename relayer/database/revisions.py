@@ -5,7 +5,7 @@ and vectors, so that a recall of its time finds it.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from relayer.database import index_size
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
+from relayer.database.numbering import numbered
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
@@ -73,44 +74,83 @@ WHERE account_id = $1
 """
 _DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = $2"
 
+# What each parameter of the statement below is called, behind the account, and what it is.
+_PARAMETERS: Final[Mapping[str, Callable[["Revision"], object]]] = {
+    "memory_id": lambda r: r.memory.memory_id,
+    "stored_at": lambda r: r.memory.stored_at,
+    "stored_ids": lambda r: [r.memory.blob_id] if r.blob_here else [],
+    "stored_bytes": lambda r: [r.memory.blob] if r.blob_here else [],
+    "namespace_id": lambda r: r.memory.namespace_id,
+    "word_count": lambda r: r.memory.word_count,
+    "tokens": lambda r: list(r.memory.postings),
+    "frequencies": lambda r: list(r.memory.postings.values()),
+    "revision": lambda r: r.memory.revision,
+    "epoch": lambda r: r.memory.epoch,
+    "kind": lambda r: r.memory.kind,
+    "importance": lambda r: r.memory.importance,
+    "confidence": lambda r: r.memory.confidence,
+    "writer": lambda r: r.memory.writer,
+    "event_time": lambda r: r.memory.event_time,
+    "blob_id": lambda r: r.memory.blob_id,
+    "size": lambda r: len(r.memory.blob),
+    "source": lambda r: r.memory.source,
+    "fingerprint": lambda r: r.memory.fingerprint,
+    "index_version": lambda r: r.index_version,
+    "keeps_vectors": lambda r: r.keeps_vectors,
+    "marks_expire_at": lambda r: r.marks_expire_at,
+    "marks": lambda r: [mark.mark for mark in r.marks],
+    "text_marks": lambda r: [mark.text_mark for mark in r.marks],
+    "receipt_seq": lambda r: r.receipt[0],
+    "receipt": lambda r: r.receipt[1],
+    "receipt_head": lambda r: r.receipt_head,
+    "changed_at": lambda r: r.changed_at,
+}
 # The new revision in the memory's row, with its blob, words, mark and receipt, and the counts.
-_REVISE: Final = """
+_REVISE: Final = numbered(
+    """
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-    SELECT $1, blob_id, bytes, $3 FROM unnest($4::bytea[], $5::bytea[]) AS b (blob_id, bytes)
+    SELECT :account, blob_id, bytes, :stored_at
+    FROM unnest(:stored_ids::bytea[], :stored_bytes::bytea[]) AS b (blob_id, bytes)
     ON CONFLICT DO NOTHING
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-    SELECT $1, $6, token, $2, frequency, $7
-    FROM unnest($8::bigint[], $9::smallint[]) AS p (token, frequency)
+    SELECT :account, :namespace_id, token, :memory_id, frequency, :word_count
+    FROM unnest(:tokens::bigint[], :frequencies::smallint[]) AS p (token, frequency)
 ), counted AS (
     UPDATE namespaces n
-    SET word_count = n.word_count + $7 - m.word_count, storage_bytes = n.storage_bytes + $18,
-        updated_at = $29
+    SET word_count = n.word_count + :word_count - m.word_count,
+        storage_bytes = n.storage_bytes + :size, updated_at = :changed_at
     FROM memories m
-    WHERE n.account_id = $1 AND n.namespace_id = $6 AND m.account_id = $1 AND m.memory_id = $2
+    WHERE n.account_id = :account AND n.namespace_id = :namespace_id
+      AND m.account_id = :account AND m.memory_id = :memory_id
 ), memory AS (
     UPDATE memories m
-    SET revision = $10, epoch = $11, stored_at = $3, kind = $12, importance = $13, confidence = $14,
-        writer = $15, event_time = $16, blob_id = $17, size_bytes = $18, word_count = $7,
-        tokens = $8::bigint[], source = $19, fingerprint = $20, index_version = $21, stale = false,
-        embedding_model = CASE WHEN $22 THEN m.embedding_model END,
-        embedding_version = CASE WHEN $22 THEN m.embedding_version ELSE '' END
-    WHERE m.account_id = $1 AND m.memory_id = $2
+    SET revision = :revision, epoch = :epoch, stored_at = :stored_at, kind = :kind,
+        importance = :importance, confidence = :confidence, writer = :writer,
+        event_time = :event_time, blob_id = :blob_id, size_bytes = :size,
+        word_count = :word_count, tokens = :tokens::bigint[], source = :source,
+        fingerprint = :fingerprint, index_version = :index_version, stale = false,
+        embedding_model = CASE WHEN :keeps_vectors THEN m.embedding_model END,
+        embedding_version = CASE WHEN :keeps_vectors THEN m.embedding_version ELSE '' END
+    WHERE m.account_id = :account AND m.memory_id = :memory_id
 ), marked AS (
     INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
-    SELECT $1, mark, text_mark, $2, $23
-    FROM unnest($24::bytea[], $25::bytea[]) AS i (mark, text_mark)
+    SELECT :account, mark, text_mark, :memory_id, :marks_expire_at
+    FROM unnest(:marks::bytea[], :text_marks::bytea[]) AS i (mark, text_mark)
 ), intent AS (
-    DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $17
+    DELETE FROM blob_outbox WHERE account_id = :account AND blob_id = :blob_id
 ), receipt AS (
-    INSERT INTO receipts (account_id, seq, object) VALUES ($1, $26, $27)
+    INSERT INTO receipts (account_id, seq, object) VALUES (:account, :receipt_seq, :receipt)
 )
 UPDATE accounts
-SET receipt_seq = $26, receipt_head = $28, changed_at = $29, memory_seq = memory_seq + 1,
-    storage_bytes = storage_bytes + $18
-WHERE account_id = $1
-"""
+SET receipt_seq = :receipt_seq, receipt_head = :receipt_head, changed_at = :changed_at,
+    memory_seq = memory_seq + 1,
+    storage_bytes = storage_bytes + :size
+WHERE account_id = :account
+""",
+    ["account", *_PARAMETERS],
+)
 # A memory has one life, whatever its earlier revisions were given, and were when they were current:
 # what is pinned lives as long as it was given, whatever its namespace says.
 _SET_LIFE: Final = """
@@ -202,37 +242,7 @@ async def revise(connection: Connection, account: AccountId, new: Revision) -> N
     await connection.execute(_COPY_VECTORS, account, m.memory_id, new.archive_id)
     if not new.keeps_vectors:
         await connection.execute(_DELETE_VECTORS, account, m.memory_id)
-    await connection.execute(
-        _REVISE,
-        account,
-        m.memory_id,
-        m.stored_at,
-        [m.blob_id] if new.blob_here else [],
-        [m.blob] if new.blob_here else [],
-        m.namespace_id,
-        m.word_count,
-        list(m.postings),
-        list(m.postings.values()),
-        m.revision,
-        m.epoch,
-        m.kind,
-        m.importance,
-        m.confidence,
-        m.writer,
-        m.event_time,
-        m.blob_id,
-        len(m.blob),
-        m.source,
-        m.fingerprint,
-        new.index_version,
-        new.keeps_vectors,
-        new.marks_expire_at,
-        [mark.mark for mark in new.marks],
-        [mark.text_mark for mark in new.marks],
-        *new.receipt,
-        new.receipt_head,
-        new.changed_at,
-    )
+    await connection.execute(_REVISE, account, *(value(new) for value in _PARAMETERS.values()))
     await index_size.count(connection, account, [m.memory_id, new.archive_id])
     await set_life(
         connection,

@@ -21,7 +21,7 @@ from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import erasure as erasure_rows
 from relayer.database import memories as rows
-from relayer.database import queue, statistics
+from relayer.database import queue, statistics, write_statement
 from relayer.database import revisions as revision_rows
 from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
@@ -113,7 +113,7 @@ class Writer:
         put = [] if op == RESTORE else batch.blobs
         first = None
         if wordy := batch.wordy:
-            first = partial(rows.insert_words, account=access.account, memories=wordy)
+            first = partial(write_statement.insert_words, account=access.account, memories=wordy)
         namespaces = {*batch.names.values(), *batch.within}
         async with self._ledger.change(access, namespaces, op=op, blobs=put, first=first) as change:
             committed = await self._commit(change, access.settings, batch, effects)
@@ -275,10 +275,10 @@ async def _vouched(change: AccountChange, batch: Batch) -> tuple[Batch, list[Sub
 async def _insert(
     change: AccountChange, batch: Batch, receipts: Sequence[tuple[int, bytes]]
 ) -> None:
-    await rows.write(
+    await write_statement.write(
         change.connection,
         change.account,
-        rows.Write(
+        write_statement.Write(
             now=change.time,
             memories=batch.memories,
             episodes=batch.episodes,

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from relayer import forms, pieces, redact, secret_kinds
-from relayer.database import memories as rows
+from relayer.database import write_statement as rows
 from relayer.embedding import passages
 from relayer.embedding.passages import Splitter
 from relayer.settings import Limits
