@@ -219,6 +219,11 @@ _WORDS: Mapping[type[BaseException], str] = {
 }
 
 
+def is_refused(error: BaseException) -> bool:
+    """Return whether nothing listens where the relayer should be."""
+    return any(isinstance(cause, ConnectionRefusedError) for cause in causes(error))
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what it came of."""
     while error is not None:

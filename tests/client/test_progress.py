@@ -5,11 +5,12 @@ import json
 import os
 import pty
 import re
+import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 
@@ -18,6 +19,14 @@ from memrelay.commands import progress
 from memrelay.commands.progress import ProgressLine
 from memrelay.secure_files import write_private
 from tests.processes import RunningRelayer
+
+KEY = "07" * 32
+_getaddrinfo = socket.getaddrinfo
+
+
+def resolve_here(host: str, *arguments: Any, **options: Any) -> Any:
+    """Every name is this machine's."""
+    return _getaddrinfo("127.0.0.1", *arguments, **options)
 
 
 class Terminal:
@@ -65,6 +74,22 @@ def test_a_long_command_is_told_once_a_second_and_at_its_end(terminal: Terminal)
     ]
 
 
+def test_the_time_that_is_left_is_told_where_all_are_counted(terminal: Terminal) -> None:
+    now = [0.0]
+    with ProgressLine(terminal.stream, "done", monotonic=lambda: now[0]) as line:
+        line.expect(10_000)
+        for number, now[0] in ((0, 0.5), (10, 1.5), (400, 4.5), (9_990, 9.5), (10_001, 11.5)):
+            line(number)
+    assert terminal.lines() == [
+        "10 of 10000 memories done, 10 a second, about 17 min left",
+        "400 of 10000 memories done, 100 a second, about 2 min left",
+        "9990 of 10000 memories done, 1110 a second, about 1 s left",
+        "10001 memories done, 909 a second",
+    ]
+    told(terminal.stream, [(0, 0.0), (1, 4.0)])
+    assert terminal.lines() == ["1 memory done, 15 a minute"]
+
+
 def test_what_goes_on_after_a_break_is_as_fast_as_it_is_now(terminal: Terminal) -> None:
     told(terminal.stream, [(5_000, 1.5), (5_020, 3.5)])
     assert terminal.lines() == ["5000 memories done", "5020 memories done, 10 a second"]
@@ -99,21 +124,44 @@ def test_who_waits_is_told_once_that_a_request_is_sent_again(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     path = tmp_path / "profile.json"
-    away = {"url": "http://127.0.0.1:9", "account_id": "0x" + "ab" * 32, "private_key": "07" * 32}
-    write_private(path, away)
-    for argv in (("status",), ("recall", "tea"), ("init", away["url"], "--force")):
+    # Another machine's, as far as its name says.
+    away = {"url": "http://relayer.test:9", "account_id": "0x" + "ab" * 32, "private_key": KEY}
+    write_private(path, away | {"allow_insecure": True})
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+    for argv in (
+        ("status",), ("recall", "tea"), ("init", away["url"], "--force", "--allow-insecure"),
+    ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", terminal.stream)
             assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
             again, failed = terminal.lines()
             assert main([*argv, "--profile", str(path), "--json"], {}) == EXIT_FAILED
             (value,) = terminal.lines()
-        reason = "memrelay: http://127.0.0.1:9 was not reached: connection refused"
+        reason = "memrelay: http://relayer.test:9 was not reached: connection refused"
         assert again == f"{reason}; trying again."
         assert failed.startswith(reason)
         assert json.loads(value)["code"] == "unreachable"
         assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
         assert "trying again" not in capsys.readouterr().err  # which is no terminal
+
+
+def test_who_refuses_on_this_machine_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing listens there, and nothing will in some seconds."""
+
+    def must_not_sleep(seconds: float) -> None:
+        raise AssertionError(seconds)
+
+    monkeypatch.setattr(time, "sleep", must_not_sleep)
+    path = tmp_path / "profile.json"
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        url = f"http://{host}:9"
+        write_private(path, {"url": url, "account_id": "0x" + "ab" * 32, "private_key": KEY})
+        for argv in (("status",), ("recall", "tea"), ("remember", "x"), ("init", url, "--force")):
+            assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
+            told = f"memrelay: {url} was not reached: connection refused; `memrelay doctor` says"
+            assert capsys.readouterr().err.startswith(told)
 
 
 def test_the_commands_tell_true_numbers(
@@ -136,14 +184,14 @@ def test_the_commands_tell_true_numbers(
 
     last("init", shared_relayer.url)
     assert last("import", str(notes)) == ["25 entries done"]
-    assert last("export", "--out", str(tmp_path / "pages")) == ["25 memories exported"]
-    assert last("export", str(archive)) == ["25 memories exported"]
-    assert last("import", str(archive)) == ["25 records brought"]
-    assert last("rotate", "--reseal") == ["25 of 25 sealed anew"]
+    assert last("export", "--out", str(tmp_path / "pages")) == ["25 of 25 memories exported"]
+    assert last("export", str(archive)) == ["25 of 25 memories exported"]
+    assert last("import", str(archive)) == ["25 of 25 records brought"]
+    assert last("rotate", "--reseal") == ["25 of 25 memories sealed anew"]
     checked = last("verify")
     assert [re.sub(r"[0-9]+", "N", line) for line in checked] == [
         "N receipts checked",
-        "N blobs checked",
+        "N of N blobs checked",
     ]
-    assert checked[1] == "25 blobs checked"
+    assert checked[1] == "25 of 25 blobs checked"
     assert last("forget", "--namespace", "default", "--yes") == ["25 memories erased"]

@@ -80,7 +80,7 @@ def init(shell: Shell) -> None:
                 identity=founder,
                 relayer_key=args.relayer_key,
                 allow_insecure=args.allow_insecure,
-                repeating=shell.make_repeat_notice(),
+                repeating=shell.make_repeat_notice(url),
             )
         write_private(pending, {**values, "relayer_key": account.relayer_key})
         put_in_place(pending, path)

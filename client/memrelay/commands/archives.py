@@ -50,9 +50,10 @@ def write_archive(shell: Shell) -> None:
         raise ConfigError(f"{path} exists; --force replaces it.")
     with (
         ProgressLine(sys.stderr, "exported") as progress,
-        shell.client(deadline_s=_DEADLINE_S) as client,
+        shell.client(is_long=True, deadline_s=_DEADLINE_S) as client,
     ):
         try:
+            progress.expect(client.usage().memory_count)
             done = export_archive(client, path, progress)
         except KeyboardInterrupt:
             warn(f"Interrupted; the same command goes on where {path}.part ends.")
@@ -98,9 +99,10 @@ def bring_archive(shell: Shell, path: Path) -> None:
     saved = expand_home(args.save) if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
-    with shell.client(settings, deadline_s=_DEADLINE_S) as client:
+    with shell.client(settings, is_long=True, deadline_s=_DEADLINE_S) as client:
         relayer = client.statement().relayer
         with ProgressLine(sys.stderr, "brought", "record") as progress, shell.newcomer() as token:
+            progress.expect(sum(archive.counts.get(kind, 0) for kind in ("memory", "episode")))
             tally = import_archive(client, archive, progress, token=token)
         if args.managed:
             client.give_custody()

@@ -77,7 +77,7 @@ def events(shell: Shell) -> None:
     """
     args = shell.args
     after = 0 if args.after is None and not args.follow else args.after
-    with shell.client() as client:
+    with shell.client(is_long=args.follow) as client:
         for event in client.events(after=after, follow=args.follow):
             line = json.dumps(event.to_json()) if args.json else _line(event)
             shell.say(line)

@@ -92,11 +92,15 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
 
     if shell.args.dry_run:
         return find_fitting()
+    total = None
     if not shell.args.yes:
-        count = _count(find_fitting())
+        fitting = find_fitting()
+        total = None if fitting.more else fitting.matched
+        count = _count(fitting)
         which = f"{count} of {name}" if filtered else f"all of {name} ({count})"
         shell.confirm(f"Erase {which} for good?")
     with ProgressLine(sys.stderr, "erased") as progress:
+        progress.expect(total)
         if filtered:
             return client.forget_matching(progress=progress, **filters)
         return client.forget_namespace(name, progress=progress)

@@ -199,10 +199,11 @@ class _Import:
     async def store(self) -> None:
         """Store what the files hold, and show how it fared, also if it ends early."""
         args = self._shell.args
+        settings = self._shell.settings()
         async with MemoryClient.from_settings(
-            self._shell.settings(),
+            settings,
             deadline_s=_DEADLINE_S,
-            repeating=self._shell.make_repeat_notice(),
+            repeating=self._shell.make_repeat_notice(settings.url, is_long=True),
         ) as client:
             chosen = {"namespace": args.namespace, "failed": self._warn_of_failure}
             storing = Storing(client, **chosen, keep_ids=bool(args.wait))

@@ -74,7 +74,7 @@ def rotate(shell: Shell) -> None:
         raise ConfigError("--revoke belongs to a new rotation.")
     if args.status and (args.reseal or args.namespace):
         raise ConfigError("--status changes nothing; --resume takes --reseal and --namespace.")
-    with shell.client() as client:
+    with shell.client(is_long=True) as client:
         shown: dict[str, Any] = {}
         going = choose_keys(shell, client, args.revoke) if args.revoke else []
         ended: list[str] = []

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from memrelay.client import Limits
 from memrelay.commands.streams import ascii_only, printable, warn
-from memrelay.config import Settings, agent_path, profile_path
+from memrelay.config import Settings, agent_path, is_loopback, profile_path
 from memrelay.errors import ConfigError, MemrelayError, NotAllowed
-from memrelay.exchange import Repeating
+from memrelay.exchange import Repeating, is_refused
 from memrelay.sync_connection import SyncConnection
+from memrelay.transport import httpx
 
 if TYPE_CHECKING:
     from memrelay.commands.tables import Column
@@ -60,18 +61,25 @@ class Shell:
         return path
 
     def client(
-        self, settings: Settings | None = None, **limits: Unpack[Limits]
+        self, settings: Settings | None = None, *, is_long: bool = False, **limits: Unpack[Limits]
     ) -> "SyncMemoryClient":
-        """Return a client of these settings, the command's own by default."""
+        """Return a client of these settings, the command's own by default.
+
+        Of a command that `is_long`, requests are repeated also while the relayer here is restarted.
+        """
         from memrelay.sync_client import SyncMemoryClient  # noqa: PLC0415 - with all operations
 
+        chosen = settings or self.settings()
         return SyncMemoryClient.from_settings(
-            settings or self.settings(), repeating=self.make_repeat_notice(), **limits
+            chosen, repeating=self.make_repeat_notice(chosen.url, is_long=is_long), **limits
         )
 
     def connection(self) -> SyncConnection:
         """Return what a command runs the operations on that it imports itself."""
-        return SyncConnection.from_settings(self.settings(), repeating=self.make_repeat_notice())
+        settings = self.settings()
+        return SyncConnection.from_settings(
+            settings, repeating=self.make_repeat_notice(settings.url)
+        )
 
     @contextmanager
     def newcomer(self) -> Iterator[str | None]:
@@ -93,12 +101,18 @@ class Shell:
                 request_id=error.request_id,
             ) from None
 
-    def make_repeat_notice(self) -> Repeating:
-        """Return what tells a person at the terminal, once, why a request is sent again."""
+    def make_repeat_notice(self, url: str, *, is_long: bool = False) -> Repeating:
+        """Return what tells a person at the terminal, once, why a request is sent again.
+
+        It raises the error where another attempt is of no use: on this machine, who refuses a
+        connection will still do so in some seconds. A long command may outlive a restart.
+        """
         told = self.args.json or not sys.stderr.isatty()
 
         def tell(error: MemrelayError) -> None:
             nonlocal told
+            if not is_long and is_refused(error) and is_loopback(httpx.URL(url).host):
+                raise error
             if not told:
                 warn(f"{' '.join(str(error).split()).removesuffix('.')}; trying again.")
             told = True

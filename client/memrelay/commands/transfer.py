@@ -104,7 +104,9 @@ def _collect_namespaces(shell: Shell) -> tuple[dict[str, NamespaceExport], bool]
         names, whole = [client.settings.namespace], False
         if args.all_namespaces:
             names, whole = _names(client)
+        sizes = {info.name: info.memory_count for info in client.namespaces()}
         with ProgressLine(sys.stderr, "exported") as progress:
+            progress.expect(sum(sizes.get(name, 0) for name in names))
             count = _make_counter(progress)
             return {name: collect(client, name, count) for name in names}, whole
 

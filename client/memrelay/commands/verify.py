@@ -6,7 +6,7 @@ It does not own what must hold (`verification.py`) or exit codes (`cli.py`).
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +20,7 @@ from memrelay.sealed.keys import account_text
 from memrelay.sealed.objects import from_base64, to_base64
 from memrelay.sealed.receipts import Checkpoint
 from memrelay.secure_files import write_private_text
+from memrelay.sync_client import SyncMemoryClient
 from memrelay.verification import Finding, Verification
 
 _FILE_BYTES_MAX = 256 * 1024
@@ -63,14 +64,20 @@ def verify(shell: Shell) -> None:
             checkpoints=[_read(path) for path in args.checkpoint],
             since=None if args.since_checkpoint is None else _read(args.since_checkpoint),
             open_all=args.open,
-            progress=_make_progress(line),
+            progress=_make_progress(line, _count_all(client) if not args.namespace else {}),
         )
     shell.show(found.to_json(), _lines(found))
     if not found.ok:
         raise UntrustedRelayer("verify", f"{_count_failures(found).capitalize()}.")
 
 
-def _make_progress(line: ExitStack) -> Callable[[str, int], None]:
+def _count_all(client: SyncMemoryClient) -> dict[str, int]:
+    """Return how much there is to check, as far as the relayer counts it."""
+    used = client.usage()
+    return {"blobs": used.memory_count + used.revision_count}
+
+
+def _make_progress(line: ExitStack, totals: Mapping[str, int]) -> Callable[[str, int], None]:
     """Return a function that shows the progress; a new kind of check ends the line before it."""
     lines: dict[str, ProgressLine] = {}
 
@@ -78,6 +85,7 @@ def _make_progress(line: ExitStack) -> Callable[[str, int], None]:
         if what not in lines:
             line.close()
             lines[what] = line.enter_context(ProgressLine(sys.stderr, "checked", _NOUNS[what]))
+            lines[what].expect(totals.get(what))
         lines[what](number)
 
     return tell
