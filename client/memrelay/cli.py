@@ -30,6 +30,7 @@ from memrelay.errors import (
     ServerError,
     TimedOut,
     TransportError,
+    UntrustedRelayer,
 )
 
 __all__ = [
@@ -156,7 +157,15 @@ def _run(args: Namespace, environ: Mapping[str, str], *, is_process: bool) -> No
 
     if is_process:  # a gateway, for instance
         keep_what_was_loaded()
-    args.command(Shell(args, environ))
+    shell = Shell(args, environ)
+    try:
+        args.command(shell)
+    except UntrustedRelayer as error:
+        if error.code != "pin":
+            raise
+        from memrelay.commands.other_relayer import explain_other_relayer  # noqa: PLC0415 - rare
+
+        raise explain_other_relayer(shell, error) from error
 
 
 def _tell_times(args: Namespace) -> None:

@@ -79,6 +79,5 @@ def check_identity(case: Case) -> Verdict:
     except UntrustedRelayer as error:
         if pin is None or error.code != "pin":
             return problem(str(error), "relayer doctor")
-        detail = f"Another relayer answers than the trusted one, {mask_key(pin)}."
-        return problem(f"{detail} Trust it only if its operator gives you its KEY.", case.trust())
+        return problem(f"{error} Trust it only if its operator gives you its KEY.", case.trust())
     return ok(f"{mask_key(relayer)}, {'as pinned' if pin else 'pinned now, at first contact'}")

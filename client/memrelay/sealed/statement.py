@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memrelay.errors import Invalid, UntrustedRelayer
-from memrelay.sealed.keys import hash_256, hex_bytes, public_key_bytes
+from memrelay.sealed.keys import hash_256, hex_bytes, mask_key, public_key_bytes
 from memrelay.sealed.objects import integer, list_of, read_claimed_member, read_object
 
 STATEMENT_AGE_MS_MAX = 600_000
@@ -76,7 +76,10 @@ def read_statement(data: bytes, *, pinned: bytes | None, now_ms: int) -> Stateme
     except Invalid as error:
         raise UntrustedRelayer(error.code, f"The relayer's statement: {error}") from error
     if pinned is not None and statement.relayer != pinned:
-        raise UntrustedRelayer("pin", "The relayer has another key than the pinned one.")
+        found, known = mask_key(statement.relayer.hex()), mask_key(pinned.hex())
+        raise UntrustedRelayer(
+            "pin", f"Another relayer answers than the pinned one: its key is {found}, not {known}."
+        )
     if not statement.is_fresh(now_ms):
         raise UntrustedRelayer(
             "stale", "The relayer's statement is more than 10 minutes off this machine's clock."
