@@ -194,7 +194,7 @@ def test_another_relayer_than_the_pinned_one(user: Machine) -> None:
     other = Identity.generate().public_key.hex()
     user.write(relayer_key=other)
     found = the_problem(user.examine(), "identity")
-    assert f"than the trusted one, {other[:4]}…{other[-4:]}" in found.detail
+    assert f", not {other[:4]}…{other[-4:]}." in found.detail
     assert found.command == "memrelay trust KEY"
 
 
