@@ -6,12 +6,12 @@ Not here: the parts, HTTP on top of them (`app.py`), what commands need of them 
 from dataclasses import dataclass
 
 from relayer.archives.arriving import Arriving
+from relayer.archives.arriving_grants import ArrivingGrants
 from relayer.archives.rows import ArrivingRows
 from relayer.clock import Clock
 from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.models import Embedders
-from relayer.embedding.passages import count_bytes
 from relayer.events.delivery import Delivery
 from relayer.events.outward import Poster
 from relayer.events.webhooks import Webhooks
@@ -54,6 +54,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
 from relayer.tenants.closing import Closing
 from relayer.tenants.rotation import Rotations
+from relayer.tenants.rotation_progress import RotationProgress
 from relayer.waiting import Waiting
 
 
@@ -227,6 +228,7 @@ def _parts(
     writer = Writer(
         database=database,
         ledger=storage.ledger,
+        namespaces=storage.namespaces,
         storage_bytes_max=settings.storage_bytes_max,
         embeds=embeds,
     )
@@ -250,7 +252,6 @@ def _memory(parts: _Parts, forgetting: Forgetting) -> MemoryService:
         namespaces=parts.storage.namespaces,
         intake=parts.intake,
         forgetting=forgetting,
-        embeds=parts.embedder is not None,
         clock=parts.clock,
     )
 
@@ -271,10 +272,8 @@ def _reviser(parts: _Parts) -> Reviser:
         database=storage.database,
         ledger=storage.ledger,
         opener=parts.opener,
-        namespaces=storage.namespaces,
         writer=parts.writer,
         eraser=parts.eraser,
-        embeds=parts.embedder is not None,
         clock=parts.clock,
     )
 
@@ -300,14 +299,13 @@ def _manual(parts: _Parts, resident: ResidentIndex) -> Manual:
 
 
 def _recaller(parts: _Parts, embedders: Embedders, resident: ResidentIndex) -> RecallService:
-    storage, embedder = parts.storage, parts.embedder
+    storage = parts.storage
     return RecallService(
         database=storage.database,
         opener=parts.opener,
         namespaces=storage.namespaces,
         embedder=QueryEmbedder(database=storage.database, embedders=embedders),
         resident=resident,
-        count_tokens=count_bytes if embedder is None else embedder.count_tokens,
         clock=parts.clock,
     )
 
@@ -386,13 +384,16 @@ def _resealer(parts: _Parts) -> Resealer:
 def _rotations(parts: _Parts) -> Rotations:
     storage = parts.storage
     return Rotations(
-        database=storage.database,
-        blobs=storage.blobs,
         accounts=storage.accounts,
         granting=storage.granting,
         custody=storage.custody,
         needs=parts.finder.needs,
-        identity=storage.identity,
+        progress=RotationProgress(
+            database=storage.database,
+            blobs=storage.blobs,
+            accounts=storage.accounts,
+            custody=storage.custody,
+        ),
         clock=parts.clock,
     )
 
@@ -402,10 +403,8 @@ def _restore(parts: _Parts) -> Restore:
     return Restore(
         database=storage.database,
         ledger=storage.ledger,
-        blobs=storage.blobs,
         namespaces=storage.namespaces,
         writer=parts.writer,
-        outbox=storage.outbox,
         finder=parts.finder,
         clock=parts.clock,
     )
@@ -425,13 +424,17 @@ def _collector(parts: _Parts) -> Collector:
 def _arriving(parts: _Parts, *, storage_bytes_max: int) -> Arriving:
     storage, embedder = parts.storage, parts.embedder
     return Arriving(
-        database=storage.database,
-        needs=parts.finder.needs,
+        grants=ArrivingGrants(
+            needs=parts.finder.needs,
+            accounts=storage.accounts,
+            granting=storage.granting,
+            clock=parts.clock,
+        ),
         accounts=storage.accounts,
-        granting=storage.granting,
         namespaces=storage.namespaces,
         ledger=storage.ledger,
         rows=ArrivingRows(
+            database=storage.database,
             ledger=storage.ledger,
             embedding_model=None if embedder is None else embedder.model_id,
             storage_bytes_max=storage_bytes_max,

@@ -8,21 +8,17 @@ Not here: reading it there (`leaving.py`), judging and writing rows (`rows.py`),
   (`Accounts.claim`): an owner cannot bring a stranger's key into the account.
 """
 
-import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
+from relayer.archives.arriving_grants import ArrivingGrants
 from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
 from relayer.archives.rows import PLACES_MAX, ArrivingRows
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
-from relayer.database import episodes, statistics
-from relayer.database import reseal as reseal_rows
-from relayer.database.pool import Connection, Database
-from relayer.errors import BadRequest, Conflict, QuotaExceeded, Unavailable
+from relayer.database import episodes
+from relayer.errors import BadRequest, Conflict, QuotaExceeded
 from relayer.journal.changes import AccountChange
 from relayer.memories.eraser import FORGET, RECEIPT_ITEMS_MAX, erase_in
 from relayer.moved import (
@@ -35,18 +31,15 @@ from relayer.moved import (
 )
 from relayer.preferences import DEFAULTS
 from relayer.sealed import envelope
-from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
-from relayer.sealed.keys import AccountId, Namespace, settled_namespace
+from relayer.sealed.grants import Chain
+from relayer.sealed.keys import Namespace, settled_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
-from relayer.tenants.granting import Granting
 from relayer.tenants.ledger import Ledger, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
-from relayer.tenants.new_grants import check_bounds
-from relayer.tenants.rotation import Needs
 
 
 @dataclass(frozen=True)
@@ -76,35 +69,21 @@ class Arrived:
     receipts: Sequence[bytes]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """New grants (with their labels, and what they rest on) that are accepted together, the chain
-    behind them, and the oldest epoch that they leave alive."""
-
-    chain: Chain
-    oldest: int = 0
-    fresh: list[tuple[Grant | Revocation, str, bytes | None]] = field(default_factory=list)
-
-
 class Arriving:
     """Takes in what an owner brings from another relayer."""
 
     def __init__(
         self,
         *,
-        database: Database,
-        needs: Needs,
+        grants: ArrivingGrants,
         accounts: Accounts,
-        granting: Granting,
         namespaces: Namespaces,
         ledger: Ledger,
         rows: ArrivingRows,
         clock: Clock,
     ) -> None:
-        self._database = database
-        self._needs = needs
+        self._grants = grants
         self._accounts = accounts
-        self._granting = granting
         self._namespaces = namespaces
         self._ledger = ledger
         self._rows = rows
@@ -121,7 +100,7 @@ class Arriving:
             QuotaExceeded: the account is full, or its chain of grants.
         """
         access.require_owner()
-        receipts = await self._take_grants(access, arrival.grants)
+        receipts = await self._grants.take_in(access, arrival.grants)
         accepted = len(receipts)
         if arrival.account is not None:
             await self._take_account(access, arrival.account)
@@ -136,8 +115,6 @@ class Arriving:
             more, signed = await self._take_rows(access, arrival.memories, arrival.episodes)
             results += more
             receipts += signed
-            with suppress(Unavailable):  # what has come is here, whatever becomes of this
-                await statistics.gather_after(self._database, access.account, len(arrival.memories))
         return Arrived(accepted, results, receipts)
 
     async def _take_rows(
@@ -155,67 +132,6 @@ class Arriving:
             )
 
         return await retry_stale(attempt, "Too many changes of one account at once.")
-
-    async def _take_grants(self, access: Access, grants: Sequence[MovedGrant]) -> list[bytes]:
-        """Continue the chain as it went on elsewhere; the receipts."""
-        if not grants:
-            return []
-        chain = await self._accounts.chain(access.account)
-        try:
-            parts = await self._continued(chain, grants)
-        except CryptoError as error:
-            raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
-        receipts: list[bytes] = []
-        alive = chain.oldest_alive(to_ms(self._clock()))
-        for part in parts:
-            if part.fresh:
-                over = range(alive, part.oldest)
-                if over and await self._needs(access.account, over):
-                    raise Conflict(
-                        "Something that may need an epoch that is over elsewhere is not restored"
-                        " yet since the database was lost: recall there with its key, have it"
-                        " sealed anew here, then import again.",
-                        code="epoch.in_use",
-                    )
-                receipts += await self._granting.accept_moved(
-                    part.chain,
-                    part.fresh,
-                    actor=access.key,
-                    also=partial(_check_over, account=access.account, oldest=part.oldest),
-                )
-        return receipts
-
-    async def _continued(self, before: Chain, grants: Sequence[MovedGrant]) -> list[_Part]:
-        """What is new of these grants, in parts that each begin where an epoch is over.
-
-        Raises:
-            CryptoError: a rule of grants is broken.
-            Conflict: another one has the place of one of them.
-            QuotaExceeded: the account has no room for them.
-        """
-        chain, now_ms = before.copy(), to_ms(self._clock())
-        parts = [_Part(chain)]
-        for grant in grants:
-            await asyncio.sleep(0)  # others have their turn
-            item = parse_any(grant.object)
-            if item.serial <= before.serial:
-                if before.items[item.serial - 1].signed != grant.object:
-                    raise Conflict("The grants went another way here.", code="grant.forked")
-                continue
-            if grant.succession is not None:
-                chain.learn(grant.succession)
-            if isinstance(item, Grant) and chain.leaves_out(item, now_ms):
-                oldest = oldest_epoch([item])
-                if oldest > parts[-1].oldest:
-                    chain = chain.copy()
-                    parts.append(_Part(chain, oldest))
-            self._granting.check_room(chain, item)
-            chain.add(item)
-            check_bounds(item)
-            if item.recipient == self._ledger.relayer and isinstance(item, Grant):
-                self._granting.check_custodian(item)
-            parts[-1].fresh.append((item, grant.label, grant.succession))
-        return parts
 
     async def _take_account(self, access: Access, moved: MovedAccount) -> None:
         if access.settings == DEFAULTS:
@@ -345,20 +261,6 @@ async def _check_room(change: AccountChange, stones: Sequence[MovedTombstone]) -
         return
     if await rows.erased_blobs(change.connection, change.account) > room:
         raise QuotaExceeded("The account remembers too much that was erased to bring more.")
-
-
-async def _check_over(connection: Connection, *, account: AccountId, oldest: int) -> None:
-    """Return when nothing here needs an epoch before this one; 0 where none is over.
-
-    Raises:
-        Conflict: something does; it has to be sealed anew here first.
-    """
-    if oldest and await reseal_rows.anything_below(connection, account=account, epoch=oldest):
-        raise Conflict(
-            "Something here is sealed under an epoch that is over elsewhere: have it"
-            " sealed anew here, then import again.",
-            code="epoch.in_use",
-        )
 
 
 def _named_key(chain: Chain, name: Namespace, epoch: int) -> bytes | None:

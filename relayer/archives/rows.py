@@ -7,6 +7,7 @@ Not here: what comes before them (`arriving.py`), which of them come in (`judgin
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -16,11 +17,11 @@ import msgspec
 from relayer.archives import judging
 from relayer.archives.judging import Row
 from relayer.database import arriving as rows
-from relayer.database import collection
+from relayer.database import collection, statistics
 from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
-from relayer.database.pool import Connection
-from relayer.errors import QuotaExceeded
+from relayer.database.pool import Connection, Database
+from relayer.errors import QuotaExceeded, Unavailable
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import Subject
 from relayer.journal.states import Change, change_states
@@ -43,10 +44,12 @@ class ArrivingRows:
     def __init__(
         self,
         *,
+        database: Database,
         ledger: Ledger,
         embedding_model: str | None,
         storage_bytes_max: int,
     ) -> None:
+        self._database = database
         self._ledger = ledger
         self._embedding_model = embedding_model
         self._storage_bytes_max = storage_bytes_max
@@ -105,6 +108,8 @@ class ArrivingRows:
             earlier = [one for one in passed.values() if results[one.memory_id] == judging.IMPORTED]
             await _step_back(change, earlier)
             receipts = await self._write(change, fresh, entries)
+        with suppress(Unavailable):  # what has come is here, whatever becomes of this
+            await statistics.gather_after(self._database, account, len(memories))
         return list(results.items()), receipts
 
     async def _write(

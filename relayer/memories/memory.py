@@ -42,8 +42,7 @@ class Narrowing(TypedDict, total=False):
 
 
 class MemoryService:
-    """Remembers, lists, gets and forgets memories of one account at a time; `embeds` says whether
-    they get vectors."""
+    """Remembers, lists, gets and forgets memories of one account at a time."""
 
     def __init__(
         self,
@@ -53,7 +52,6 @@ class MemoryService:
         namespaces: Namespaces,
         intake: Intake,
         forgetting: Forgetting,
-        embeds: bool,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -61,7 +59,6 @@ class MemoryService:
         self._namespaces = namespaces
         self._intake = intake
         self._forgetting = forgetting
-        self._embeds = embeds
         self._clock = clock
 
     def now(self) -> datetime:
@@ -188,7 +185,7 @@ class MemoryService:
             self._database,
             account=access.account,
             ids=ids,
-            embeds=self._embeds,
+            embeds=self._opener.embeds,
             now=self._clock(),
         )
         return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}

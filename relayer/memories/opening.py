@@ -82,7 +82,7 @@ class Opener:
 
     def __init__(self, *, blobs: BlobStore, embeds: bool) -> None:
         self._blobs = blobs
-        self._embeds = embeds
+        self.embeds = embeds
 
     async def open_rows(self, caller: Caller, found: Sequence[Row]) -> list[Memory | None]:
         """The memories behind rows, in their order; None where the blob is lost or altered.
@@ -93,7 +93,7 @@ class Opener:
         blobs = await self._blobs_of(caller.access.account, found)
         size = sum(row["size_bytes"] for row in found) // OPENED_BYTES
         opened = await offload(size, _all_opened, caller, found, blobs)
-        if self._embeds:
+        if self.embeds:
             return opened
         # Without an embedder there is nothing further to wait for.
         return [m and replace(m, status="done") for m in opened]

@@ -9,7 +9,7 @@ Not here: what is asked (`query.query`), what it is looked up by (`query.lookup`
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -120,7 +120,6 @@ class RecallService:
         namespaces: Namespaces,
         embedder: QueryEmbedder,
         resident: ResidentIndex,
-        count_tokens: Callable[[str], int],
         clock: Clock,
     ) -> None:
         self._database = database
@@ -128,7 +127,6 @@ class RecallService:
         self._namespaces = namespaces
         self._embedder = embedder
         self._resident = resident
-        self._count_tokens = count_tokens
         self._clock = clock
         self._understanding = Understanding()
 
@@ -330,7 +328,7 @@ class RecallService:
         """In order, each that still fits, a shorter one also after one that does not; their sum."""
         kept, used = [], 0
         for item in found:
-            tokens = self._count_tokens(_text(item))
+            tokens = self._embedder.count_tokens(_text(item))
             if used + tokens <= tokens_max:
                 kept.append(replace(item, tokens=tokens))
                 used += tokens

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from relayer.clock import Clock, to_ms
 from relayer.database import memories as memory_rows
-from relayer.database import queue
 from relayer.database import revisions as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound
@@ -34,7 +33,7 @@ from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
 from relayer.tenants.ledger import Ledger, Stale, retry_stale
-from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION
 
 EDIT: Final = "edit"
@@ -74,19 +73,15 @@ class Reviser:
         database: Database,
         ledger: Ledger,
         opener: Opener,
-        namespaces: Namespaces,
         writer: Writer,
         eraser: Eraser,
-        embeds: bool,
         clock: Clock,
     ) -> None:
         self._database = database
         self._ledger = ledger
         self._opener = opener
-        self._namespaces = namespaces
         self._writer = writer
         self._eraser = eraser
-        self._embeds = embeds
         self._clock = clock
 
     async def edit(self, caller: Caller, memory_id: uuid.UUID, edit: Edit) -> Edited:
@@ -209,7 +204,7 @@ class Reviser:
         redacted: dict[str, int],
     ) -> Edited:
         epochs = caller.keys.of(draft.namespace)
-        entry = await self._namespaces.ensure(caller.access, epochs[0], caller.keys.lender)
+        entry = await self._writer.place(caller, draft.namespace)
         await self._check_alone(caller, row, draft, epochs, entry)
         memory = await offload(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
         receipt = await self._store(
@@ -219,7 +214,7 @@ class Reviser:
             keeps_vectors=draft.text == before.text and epochs[0].epoch == row["epoch"],
             marks=[memory_rows.Mark(*marks[0], memory.memory_id)] if marks else [],
         )
-        status = "uploaded" if self._embeds else "done"
+        status = "uploaded" if self._opener.embeds else "done"
         return Edited(memory.memory_id, memory.revision, status, redacted, receipt)
 
     async def _check_alone(
@@ -303,14 +298,7 @@ class Reviser:
                     blob_here=not change.outside_store,
                 ),
             )
-            if self._embeds:
-                # The archive's id comes first: a job of the revision before may still run.
-                await queue.embed_soon(
-                    change.connection,
-                    change.account,
-                    [archive_id, memory.memory_id],
-                    index_version=INDEX_VERSION,
-                )
+            await self._writer.embed_soon(change, [archive_id, memory.memory_id])
         return receipt[1]
 
 

@@ -32,6 +32,7 @@ from relayer.journal.receipts import Subject
 from relayer.journal.states import Change, change_states
 from relayer.memories.contradictions import settled
 from relayer.memories.eraser import erase_in, erase_made_of
+from relayer.memories.opening import Caller
 from relayer.memories.writes import (
     NO_EFFECTS,
     Batch,
@@ -48,6 +49,7 @@ from relayer.sealed.keys import AccountId, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
 from relayer.tenants.ledger import Ledger
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.words import INDEX_VERSION
 
 RESTORE: Final = "restore"
@@ -61,13 +63,34 @@ class Writer:
         *,
         database: Database,
         ledger: Ledger,
+        namespaces: Namespaces,
         storage_bytes_max: int,
         embeds: bool,
     ) -> None:
         self._database = database
         self._ledger = ledger
+        self._namespaces = namespaces
         self._storage_bytes_max = storage_bytes_max
         self._embeds = embeds
+
+    async def place(self, caller: Caller, namespace: Namespace) -> NamespaceEntry:
+        """The namespace that a caller seals something for under its newest key, made if it is new.
+
+        Raises:
+            BadRequest, NotAllowed, NotAuthenticated: as `Namespaces.ensure`.
+        """
+        newest = caller.keys.of(namespace)[0]
+        return await self._namespaces.ensure(caller.access, newest, caller.keys.lender)
+
+    async def embed_soon(self, change: AccountChange, row_ids: Sequence[uuid.UUID]) -> None:
+        """Have these rows embedded, where there is a model.
+
+        An archive's id comes before its memory's: a job of the revision before may still run.
+        """
+        if self._embeds:
+            await queue.embed_soon(
+                change.connection, change.account, row_ids, index_version=INDEX_VERSION
+            )
 
     async def store(
         self,
@@ -185,13 +208,7 @@ class Writer:
                     blob_here=not change.outside_store,
                 ),
             )
-            if self._embeds:
-                await queue.embed_soon(
-                    change.connection,
-                    account,
-                    [archive_id, memory.memory_id],
-                    index_version=INDEX_VERSION,
-                )
+            await self.embed_soon(change, [archive_id, memory.memory_id])
 
     async def _follow_up(self, change: AccountChange, batch: Batch) -> None:
         """What has to happen after this write, promised in the same transaction."""
@@ -200,9 +217,8 @@ class Writer:
             await vector_rows.insert_manual_vector(
                 connection, account=account, memory=batch.memories[0], vector=batch.manual_vector
             )
-        elif batch.memories and self._embeds:
-            ids = [m.memory_id for m in batch.memories]
-            await queue.embed_soon(connection, account, ids, index_version=INDEX_VERSION)
+        elif batch.memories:
+            await self.embed_soon(change, [m.memory_id for m in batch.memories])
         if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
             place = await queue.behind_turns(connection, account)
             await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)

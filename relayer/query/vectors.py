@@ -20,6 +20,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.embedding.embedders import ALL_KNOWN, RELATED, Known, Vectors
 from relayer.embedding.models import Embedders
+from relayer.embedding.passages import count_bytes
 from relayer.sealed.keys import AccountId
 
 KEPT_S: Final = 5.0
@@ -67,6 +68,11 @@ class QueryEmbedder:
         self._embedders = embedders
         self._seconds = seconds
         self._used: OrderedDict[tuple[AccountId, int], tuple[float, frozenset[str]]] = OrderedDict()
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text has for the model in use; without one, its UTF-8 bytes."""
+        current = self._embedders.current
+        return count_bytes(text) if current is None else current.count_tokens(text)
 
     async def embed(
         self,

@@ -95,6 +95,10 @@ class Finder:
             self._note(account, name, data, keys, lost)
         return lost
 
+    async def read(self, account: AccountId, name: str) -> bytes | Corrupted | None:
+        """A blob's bytes; `Corrupted` if it is altered, None if it is gone."""
+        return (await self._blobs.get_many(account, [name])).get(name)
+
     async def waits(
         self, account: AccountId, key_ids: Container[bytes], ids: Container[uuid.UUID] | None
     ) -> bool:

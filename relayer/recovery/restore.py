@@ -22,7 +22,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from relayer.blobs.store import BlobStore
 from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import namespaces as namespace_rows
@@ -32,7 +31,6 @@ from relayer.database import revisions
 from relayer.database.pool import Database
 from relayer.database.states import Link
 from relayer.errors import NotFound
-from relayer.journal.outbox import Outbox
 from relayer.memories.opening import Caller
 from relayer.memories.writer import RESTORE, Writer
 from relayer.memories.writes import Effects
@@ -80,19 +78,15 @@ class Restore:
         self,
         *,
         database: Database,
-        blobs: BlobStore,
         namespaces: Namespaces,
         writer: Writer,
-        outbox: Outbox,
         ledger: Ledger,
         finder: Finder,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._blobs = blobs
         self._namespaces = namespaces
         self._writer = writer
-        self._outbox = outbox
         self._ledger = ledger
         self._finder = finder
         self._clock = clock
@@ -205,7 +199,7 @@ class Restore:
             work = self._restore_one(access, keys, lost, name, header, at, equals=equals)
             await self._count(done, name, work)
         if done.restored:  # with receipts, of which nothing was put that a mark would follow
-            self._outbox.mark_later([access.account])
+            self._ledger.mark_later([access.account])
         return done
 
     async def _count(self, done: _Outcome, name: str, work: Awaitable[bool]) -> None:
@@ -344,7 +338,7 @@ class Restore:
             UnknownVersion: a later release reads it.
             CryptoError: it is gone or altered.
         """
-        blob = (await self._blobs.get_many(access.account, [name])).get(name)
+        blob = await self._finder.read(access.account, name)
         if not isinstance(blob, bytes):
             raise CryptoError("altered")
         record = envelope.open_envelope(key, header.address, blob)

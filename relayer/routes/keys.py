@@ -23,7 +23,8 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, KeyEntry
 from relayer.tenants.granting import Granting
-from relayer.tenants.rotation import Choice, NamespaceProgress, Problem, Progress, Rotations
+from relayer.tenants.rotation import Choice, Rotations
+from relayer.tenants.rotation_progress import NamespaceProgress, Problem, Progress
 
 
 class GrantBody(bodies.Change):

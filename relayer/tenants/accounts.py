@@ -82,6 +82,11 @@ class Accounts:
         self._continuing: dict[tuple[AccountId, int], asyncio.Task[Chain]] = {}
         self._rows = Batches.of(database, statements.find_accounts)
 
+    @property
+    def relayer(self) -> PublicKey:
+        """The key of this relayer."""
+        return self._identity.public_key
+
     def known(self, account: AccountId) -> Chain:
         """The account's chain as far as it is known here, for whoever will read its row.
 

@@ -109,6 +109,10 @@ class Ledger:
         if change.has_objects and publishes:
             await self.publish_soon()
 
+    def mark_later(self, accounts: Iterable[AccountId]) -> None:
+        """Let the store be told, with the next round, how far the history of these has come."""
+        self._outbox.mark_later(accounts)
+
     async def publish_soon(self) -> None:
         """Publish what changes put into the journal, as far as its store takes it by then."""
         await self._outbox.publish_soon()

@@ -17,7 +17,7 @@ from relayer.blobs.store import BlobStore
 from relayer.errors import Unavailable
 from relayer.sealed.envelope import MEMORY, Address, blob_hash, blob_id, open_envelope, seal
 from relayer.sealed.keys import AccountId
-from relayer.tenants.rotation import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progress
+from relayer.tenants.rotation_progress import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progress
 from tests.conftest import TestDatabase
 from tests.erasing import keep_turn
 from tests.processes import RunningRelayer
