@@ -20,6 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -94,6 +95,19 @@ class _SliceOver(Exception):
     """An account had its time, and goes on after those that had less."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """What does the work of jobs; `chores` are done in each round of housekeeping."""
+
+    indexer: Indexer
+    analysis: Analysis
+    resealer: Resealer
+    consolidator: Consolidator
+    restore: Restore
+    outbox: Outbox
+    chores: Sequence[Chore] = ()
+
+
 class Worker:
     """Runs queued jobs on a connection of its own until it is stopped."""
 
@@ -102,36 +116,30 @@ class Worker:
         *,
         connect_args: dict[str, Any],
         database: Database,
-        indexer: Indexer,
-        analysis: Analysis,
-        resealer: Resealer,
-        consolidator: Consolidator,
-        restore: Restore,
+        tasks: Tasks,
         custody: Custody,
         waiting: Waiting,
-        outbox: Outbox,
-        chores: Sequence[Chore] = (),
         slice_s: float = SLICE_S,
     ) -> None:
         self._connect_args = connect_args
         self._slice_s = slice_s
         self._database = database
-        self._analysis = analysis
-        self._resealer = resealer
-        self._consolidator = consolidator
-        self._restore = restore
+        self._analysis = tasks.analysis
+        self._resealer = tasks.resealer
+        self._consolidator = tasks.consolidator
+        self._restore = tasks.restore
         self._custody = custody
         self._waiting = waiting
         self._backlog = Backlog(
-            database=database, indexer=indexer, custody=custody, waiting=waiting
+            database=database, indexer=tasks.indexer, custody=custody, waiting=waiting
         )
-        self._outbox = outbox
-        self._chores = chores
+        self._outbox = tasks.outbox
+        self._chores = tasks.chores
         self._manager: QueueManager | None = None
         self._leaving: set[asyncio.Task[None]] = set()  # whose connections were lost
         self._away_since_s: float | None = None
         self._stopped = asyncio.Event()
-        self._batched = BatchedIndexer(indexer)
+        self._batched = BatchedIndexer(tasks.indexer)
 
     async def run(self) -> None:
         """Work until cancelled, which stops it too; whatever fails is said and begun again."""

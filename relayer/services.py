@@ -20,12 +20,13 @@ from relayer.extraction.model import LlmExtractor
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.rules import SentenceExtractor
 from relayer.extraction.summary import Summariser
-from relayer.jobs import Worker
+from relayer.jobs import Tasks, Worker
 from relayer.llm import LanguageModel
-from relayer.memories.analysis import Analysis
+from relayer.memories.analysis import Analysis, Extractors
 from relayer.memories.asking import Asking
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
+from relayer.memories.derivation import Deriver
 from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
@@ -43,6 +44,7 @@ from relayer.memories.revising import Reviser
 from relayer.memories.runs import Runs
 from relayer.memories.sealed_turns import SealedTurns
 from relayer.memories.states import StateChanger
+from relayer.memories.turn_facts import TurnFacts
 from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
 from relayer.query.vectors import QueryEmbedder
@@ -185,15 +187,17 @@ def build_services(
         worker=Worker(
             connect_args=storage.connect_args,
             database=database,
-            indexer=indexer,
-            analysis=analysis,
-            resealer=resealer,
-            consolidator=consolidator,
-            restore=restore,
+            tasks=Tasks(
+                indexer=indexer,
+                analysis=analysis,
+                resealer=resealer,
+                consolidator=consolidator,
+                restore=restore,
+                outbox=storage.outbox,
+                chores=(expiry.expire, closing.purge, collector.collect),
+            ),
             custody=storage.custody,
             waiting=waiting,
-            outbox=storage.outbox,
-            chores=(expiry.expire, closing.purge, collector.collect),
         ),
         waiting=waiting,
         resealer=resealer,
@@ -331,19 +335,20 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
         namespaces=storage.namespaces,
         clock=parts.clock,
     )
-    return Analysis(
-        known=known,
+    facts = TurnFacts(
         turns=turns,
         opener=parts.opener,
         intake=parts.intake,
         writer=parts.writer,
-        extractor=extractor,
-        patient=patient,
-        rules=rules,
-        model=language_model,
-        accounts=storage.accounts,
         database=storage.database,
         clock=parts.clock,
+    )
+    return Analysis(
+        facts=facts,
+        known=known,
+        turns=turns,
+        extractors=Extractors(extractor, patient, rules, language_model),
+        accounts=storage.accounts,
         request_timeout_s=request_timeout_s,
     )
 
@@ -352,13 +357,17 @@ def _consolidator(parts: _Parts, planner: Planner) -> Consolidator:
     storage = parts.storage
     return Consolidator(
         planner=planner,
+        deriver=Deriver(
+            planner=planner,
+            database=storage.database,
+            writer=parts.writer,
+            summariser=Summariser(model=parts.language_model),
+            finder=ProcedureFinder(model=parts.language_model),
+            clock=parts.clock,
+        ),
         database=storage.database,
         ledger=storage.ledger,
         accounts=storage.accounts,
-        namespaces=storage.namespaces,
-        writer=parts.writer,
-        summariser=Summariser(model=parts.language_model),
-        finder=ProcedureFinder(model=parts.language_model),
         clock=parts.clock,
     )
 

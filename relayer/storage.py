@@ -16,6 +16,8 @@ from relayer.clock import Clock
 from relayer.database.pool import Database
 from relayer.journal.outbox import Outbox
 from relayer.memories.eraser import Eraser
+from relayer.recovery.account_replay import AccountReplay, Erasures
+from relayer.recovery.examiner import Examiner
 from relayer.recovery.replay import Replay
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.succession import keys_of
@@ -146,14 +148,15 @@ def closing_on(storage: Storage, clock: Clock) -> Closing:
 
 def replay_on(storage: Storage, clock: Clock) -> Replay:
     """What repeats on this storage what its database has forgotten."""
-    return Replay(
-        database=storage.database,
-        blobs=storage.blobs,
+    database, blobs = storage.database, storage.blobs
+    accounts = AccountReplay(
+        database=database,
+        examiner=Examiner(database=database, blobs=blobs, relayers=storage.relayers),
+        ledger=storage.ledger,
         granting=storage.granting,
         namespaces=storage.namespaces,
-        eraser=Eraser(database=storage.database, ledger=storage.ledger),
-        closing=closing_on(storage, clock),
-        outbox=storage.outbox,
-        ledger=storage.ledger,
-        relayers=storage.relayers,
+        erasures=Erasures(
+            Eraser(database=database, ledger=storage.ledger), closing_on(storage, clock)
+        ),
     )
+    return Replay(database=database, blobs=blobs, outbox=storage.outbox, accounts=accounts)

@@ -41,6 +41,7 @@ _TEXTS_PER_REQUEST_MAX: Final = 64
 _QUICK_SHARE: Final = 8  # of the deadline: a request done in that part of it could be larger
 # At one token a byte still below the 300,000 tokens that the largest provider takes at once.
 _REQUEST_BYTES_MAX: Final = 256 * 1024
+_TOKENS_MAX: Final = 512  # what models take at least
 _SPECIAL_TOKENS_MAX: Final = 8  # assumed when there is no tokenizer to ask
 
 
@@ -58,8 +59,7 @@ class OpenAIEmbedder:
         model: str,
         dim: int,
         timeout_s: float = 20.0,
-        tokens_max: int = 512,
-        tokenizer_folder: Path | None = None,
+        splitter: Splitter | None = None,
         related: float = RELATED,
     ) -> None:
         self.model_id = f"{model}/{dim}"
@@ -71,7 +71,7 @@ class OpenAIEmbedder:
             for endpoint in endpoints
         ]
         self._fallback = Fallback(clients=self._remotes)
-        self._splitter = _splitter_of(tokenizer_folder, tokens_max)
+        self._splitter = splitter or splitter_of(_TOKENS_MAX)
         self.version = f"{self.model_id} {self._splitter.name}"
         self._texts_max = _TEXTS_PER_REQUEST_MAX
 
@@ -149,7 +149,8 @@ class OpenAIEmbedder:
             self._texts_max = min(2 * self._texts_max, _TEXTS_PER_REQUEST_MAX)
 
 
-def _splitter_of(folder: Path | None, tokens_max: int) -> Splitter:
+def splitter_of(tokens_max: int, folder: Path | None = None) -> Splitter:
+    """What splits texts for a model that takes so many tokens, by the tokenizer in a folder."""
     if folder is None:
         tokenizer, special = None, _SPECIAL_TOKENS_MAX
     else:

@@ -1,7 +1,7 @@
 """The order of steps of consolidating a namespace: merge, mark stale, summarise, propose.
 
-Not here: finding what there is to do (`consolidation_plan.py`), what a summary or a procedure
-says (`extraction`), beginning, listing and undoing runs (`runs.py`), when (`jobs.py`), SQL
+Not here: finding what there is to do (`consolidation_plan.py`), making summaries and procedures
+(`derivation.py`), beginning, listing and undoing runs (`runs.py`), when (`jobs.py`), SQL
 (`database.consolidation`). Source: SPEC §19.
 
 - Nothing is erased or overwritten: memories are superseded, flagged, or joined by new ones that are
@@ -13,45 +13,29 @@ says (`extraction`), beginning, listing and undoing runs (`runs.py`), when (`job
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, TypeVar
 
-from relayer.clock import Clock, to_ms
+from relayer.clock import Clock
 from relayer.database import consolidation as rows
 from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import Action, Scope
-from relayer.errors import NotAllowed, NotAuthenticated, Overtaxed, QuotaExceeded, Unavailable
-from relayer.extraction.procedure import ProcedureFinder
-from relayer.extraction.summary import Summariser
+from relayer.errors import NotAllowed, NotAuthenticated, QuotaExceeded, Unavailable
 from relayer.journal.states import STATE, Change, change_states
-from relayer.memories.consolidation_plan import EPISODES_MIN, OpenedEpisode, Planner, Work
+from relayer.memories.consolidation_plan import GoOn, Planner, RunEnded, Work, record_actions
+from relayer.memories.derivation import Deriver
 from relayer.memories.merging import Merge
-from relayer.memories.sealing import new_memory
-from relayer.memories.writer import Writer
-from relayer.memories.writes import Effects
-from relayer.record import PENDING, SOURCES, Draft, encode, new_id
-from relayer.sealed import envelope
+from relayer.record import new_id
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
-from relayer.tenants.ledger import Ledger, Stale
-from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.ledger import Ledger
 
-SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
-FAILURES_MAX: Final = 3  # of a model that answers others, before it is asked no more of the same
-MADE_BYTES_MAX: Final = 100_000  # of a summary or a procedure with its tags, sources and words
-GoOn = Callable[[], bool]
-T = TypeVar("T")
 _Chosen = tuple[Mapping[uuid.UUID, Change], Sequence[Action]]
-
-
-class _Ended(Exception):
-    """Somebody ended the run by undoing it."""
 
 
 class Consolidator:
@@ -61,23 +45,17 @@ class Consolidator:
         self,
         *,
         planner: Planner,
+        deriver: Deriver,
         database: Database,
         ledger: Ledger,
         accounts: Accounts,
-        namespaces: Namespaces,
-        writer: Writer,
-        summariser: Summariser,
-        finder: ProcedureFinder,
         clock: Clock,
     ) -> None:
         self._planner = planner
+        self._deriver = deriver
         self._database = database
         self._ledger = ledger
         self._accounts = accounts
-        self._namespaces = namespaces
-        self._writer = writer
-        self._summariser = summariser
-        self._finder = finder
         self._clock = clock
 
     async def work(self, account: AccountId, keys: Keys, run_id: uuid.UUID, go_on: GoOn) -> bool:
@@ -96,10 +74,11 @@ class Consolidator:
         if (access := await self._access(account, row)) is not None:
             work, state = await self._begun(access, keys, row), run_rows.DONE
             try:
-                for step in (self._merge, self._flag, self._summarise, self._propose):
+                makes = (self._deriver.summarise, self._deriver.propose)
+                for step in (self._merge, self._flag, *makes):
                     if not await step(work, go_on):
                         return False
-            except _Ended:
+            except RunEnded:
                 return True
             except (NotAuthenticated, NotAllowed):
                 if await self._access(account, row) is not None:
@@ -186,7 +165,7 @@ class Consolidator:
             merged = [(a.memory_id, living[i]) for a in done for i in a.other_ids]
             if merged:
                 await self._join(connection, change.account, merged, now)
-            await self._record(connection, work, done, now)
+            await record_actions(connection, work, done, now)
         return len(done)
 
     async def _join(
@@ -223,130 +202,3 @@ class Consolidator:
             return {memory: Change(stale=True) for memory in still}, done
 
         return await self._change(work, [(r["memory_id"], r["blob_id"]) for r in found], chosen)
-
-    async def _summarise(self, work: Work, go_on: GoOn) -> bool:
-        """Put a summary beside the episodes of an old week and source."""
-        assert work.row is not None
-        made = work.row["summaries"]
-        async for place, ids in self._planner.groups(work):
-            if made >= SUMMARIES_MAX:
-                break
-            made += await self._summarised(work, ids)
-            await run_rows.note_group(
-                self._database, account=work.scope.account, run_id=work.run_id, place=place
-            )
-            if not go_on():
-                return False
-        return True
-
-    async def _summarised(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
-        """Whether these episodes have a summary now."""
-        read = await self._planner.episodes(work, ids)
-        if len(read) < EPISODES_MIN:
-            return False
-        if self._summariser.is_paid:
-            await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        text = await self._asked(work, self._summariser.summarise([r.episode for r in read]))
-        if text is None:
-            return False
-        common = set.intersection(*(set(r.draft.tags) for r in read))
-        draft = Draft(
-            text=text,
-            namespace=work.namespace,
-            kind="summary",
-            tags=sorted(common),
-            event_time=max(r.episode.moment for r in read),
-            confidence="medium",
-        )
-        return await self._store(work, draft, read, run_rows.SUMMARY)
-
-    async def _asked(self, work: Work, answer: Awaitable[T]) -> T | None:
-        """What a model says; None where it never answers this, though it answers others.
-
-        Raises:
-            Unavailable: it is away, or may answer this another time.
-        """
-        try:
-            return await answer
-        except Overtaxed:
-            failures = await run_rows.count_failure(
-                self._database, account=work.scope.account, run_id=work.run_id
-            )
-            if failures < FAILURES_MAX:
-                raise
-        return None
-
-    async def _propose(self, work: Work, go_on: GoOn) -> bool:
-        """Propose what was done in the same way again and again; somebody has to approve it."""
-        assert work.row is not None
-        new = await rows.episodes_since(self._database, work.scope, since=work.since)
-        if not new or work.row["procedures"]:
-            return True
-        if self._finder.is_paid:
-            await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        episodes = await self._planner.newest_episodes(work)
-        found_by = self._finder.find([e.episode for e in episodes])
-        for found in await self._asked(work, found_by) or ():
-            draft = Draft(
-                text=found.text,
-                namespace=work.namespace,
-                kind="procedural",
-                confidence="low",
-                review=PENDING,
-            )
-            await self._store(
-                work, draft, [episodes[n] for n in found.episodes], run_rows.PROCEDURE
-            )
-        return True
-
-    async def _store(
-        self, work: Work, draft: Draft, sources: Sequence[OpenedEpisode], action: str
-    ) -> bool:
-        """Store what was made of these, unless they changed or somebody made it meanwhile; whether
-        it was stored."""
-        scope, now, actor = work.scope, self._clock(), work.access.key
-        ids = [r.row["memory_id"] for r in sources]
-        draft = replace(draft, metadata={SOURCES: " ".join(map(str, ids))})
-        key = work.keys.of(work.namespace)[0]
-        entry = await self._namespaces.ensure(work.access, key, work.keys.lender)
-        kind = envelope.SUMMARY if action == run_rows.SUMMARY else envelope.MEMORY
-        address = envelope.Address(kind, scope.account, new_id(), 1)
-        blob = envelope.seal(key, address, encode(draft, actor), created_ms=to_ms(now))
-        memory = new_memory(
-            draft, key, entry, address=address, blob=blob, writer=actor, created_at=now
-        )
-        made = memory.memory_id
-
-        async def listed(connection: Connection) -> None:
-            living = await rows.lock_unchanged(
-                connection, replace(scope, now=now), read=[r.source for r in sources]
-            )
-            if len(living) < len(sources) or await rows.are_used(
-                connection, account=scope.account, memory_ids=ids, kind=draft.kind, but=made
-            ):
-                raise Stale
-            await self._record(connection, work, [Action(new_id(), action, made, ids)], now)
-
-        try:
-            await self._writer.store(
-                work.access,
-                [memory],
-                op="consolidate",
-                names={entry.namespace_id: work.namespace},
-                effects=Effects(
-                    reviews={} if draft.review is None else {made: draft.review},
-                    links=[state_rows.Link(made, state_rows.SOURCE, i) for i in ids],
-                ),
-                beside=listed,
-            )
-        except Stale:
-            return False  # the next run looks again
-        return True
-
-    async def _record(
-        self, connection: Connection, work: Work, done: Sequence[Action], now: datetime
-    ) -> None:
-        account = work.scope.account
-        if not await run_rows.lock_unfinished(connection, account=account, run_id=work.run_id):
-            raise _Ended
-        await run_rows.record(connection, account=account, run_id=work.run_id, done=done, now=now)

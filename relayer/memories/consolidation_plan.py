@@ -7,7 +7,7 @@ listing and undoing runs (`runs.py`), SQL (`database.consolidation`). Source: SP
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -16,7 +16,7 @@ from relayer.clock import Clock
 from relayer.database import consolidation as rows
 from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
-from relayer.database.pool import Database, Row
+from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import Action, Scope
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import procedures_by_rules
@@ -46,6 +46,7 @@ GROUPS_AT_ONCE: Final = 20  # of episodes, in one statement
 NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
 PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+GoOn = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,24 @@ class Plan:
 
     actions: Sequence[Action]
     more: bool
+
+
+class RunEnded(Exception):
+    """Somebody ended the run by undoing it."""
+
+
+async def record_actions(
+    connection: Connection, work: Work, done: Sequence[Action], now: datetime
+) -> None:
+    """List what a run did, in the transaction that does it.
+
+    Raises:
+        RunEnded: it was undone meanwhile.
+    """
+    account = work.scope.account
+    if not await run_rows.lock_unfinished(connection, account=account, run_id=work.run_id):
+        raise RunEnded
+    await run_rows.record(connection, account=account, run_id=work.run_id, done=done, now=now)
 
 
 class Planner:

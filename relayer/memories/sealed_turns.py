@@ -15,10 +15,12 @@ from relayer.errors import Corrupted
 from relayer.memories.conversations import Conversation, as_draft, opened
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import fingerprint_of
+from relayer.memories.turns import readable_turn
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
@@ -82,6 +84,25 @@ class SealedTurns:
             self._database, account=account, episode_id=turn_id, now=self._clock()
         )
         return row if row is not None and row["state"] == rows.PENDING else None
+
+    async def kept(self, access: Access, turn_id: uuid.UUID) -> Row:
+        """The row of a turn that is kept beside its facts.
+
+        Raises:
+            NotFound: there is no such turn, or the key may not read its namespace.
+        """
+        now = self._clock()
+        return await readable_turn(self._database, access, turn_id, now, states={rows.KEPT})
+
+    async def fail(self, account: AccountId, turn_id: uuid.UUID) -> None:
+        """Let a turn wait no longer: it cannot be opened."""
+        await episode_rows.fail_episode(self._database, account=account, episode_id=turn_id)
+
+    async def note_failure(self, account: AccountId, turn_id: uuid.UUID, cause: str) -> None:
+        """Note why a turn's facts could not be found."""
+        await episode_rows.note_failure(
+            self._database, account=account, episode_id=turn_id, cause=cause
+        )
 
     async def open(self, account: AccountId, keys: Keys, row: Row) -> Draft:
         """What was said in the turn of a row.

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.endpoints import Endpoint
-from relayer.embedding.openai import OpenAIEmbedder
+from relayer.embedding.openai import OpenAIEmbedder, splitter_of
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.errors import Unavailable
 from tests.embedding.long_texts import LONG, prose
@@ -111,10 +111,10 @@ def test_a_broken_tokenizer_file_is_told(tmp_path: Path) -> None:
 
 async def test_an_endpoint_splits_by_its_models_tokenizer_if_it_has_one(folder: Path) -> None:
     endpoints = [Endpoint("http://127.0.0.1:9/v1")]
-    counted = OpenAIEmbedder(
-        endpoints=endpoints, model=MODEL, dim=DIM, tokens_max=128, tokenizer_folder=folder
+    counted, guessed = (
+        OpenAIEmbedder(endpoints=endpoints, model=MODEL, dim=DIM, splitter=splitter_of(128, place))
+        for place in (folder, None)
     )
-    guessed = OpenAIEmbedder(endpoints=endpoints, model=MODEL, dim=DIM, tokens_max=128)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     passages = counted.split(LONG["prose"])
     assert 64 < max(len(tokenizer.encode(passage).ids) for passage in passages) <= 128

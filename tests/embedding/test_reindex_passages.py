@@ -7,7 +7,7 @@ import pytest
 from relayer.database import vectors as vector_rows
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
-from relayer.embedding.openai import OpenAIEmbedder
+from relayer.embedding.openai import OpenAIEmbedder, splitter_of
 from relayer.memories.indexing import Page
 from relayer.words import INDEX_VERSION
 from tests.embeddings_server import EmbeddingsServer
@@ -169,7 +169,7 @@ class TestPassages:
     ) -> None:
         caller, _ = await written(old, self.long_text())
         few = await old.value("SELECT count(*) FROM vectors")
-        new = changed(old, server, OLD, tokens_max=128)
+        new = changed(old, server, OLD, splitter=splitter_of(128))
         assert (await progress(new, caller)).waiting == 1
         assert not (await recalled(new, caller, "anything")).degraded  # it is the same model
         await finish(new)

@@ -14,7 +14,7 @@ from relayer.embedding.embedders import ALL_KNOWN, Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.older import OTHERS_MAX
-from relayer.embedding.openai import OpenAIEmbedder
+from relayer.embedding.openai import OpenAIEmbedder, splitter_of
 from relayer.errors import Unavailable
 from relayer.query.vectors import KEPT_S, QueryEmbedder
 from tests.embeddings_server import KEY, EmbeddingsServer
@@ -128,7 +128,9 @@ class TestQueries:
     async def test_the_end_of_a_query_that_is_refused_costs_not_its_beginning(
         self, server: EmbeddingsServer
     ) -> None:
-        embedders = Embedders(current=embedder(server, NEW, tokens_max=64), load=lambda _: None)
+        embedders = Embedders(
+            current=embedder(server, NEW, splitter=splitter_of(64)), load=lambda _: None
+        )
         question = "Where is the key? " * 20
         short, long = [
             (await embedders.embed_queries(texts, [f"{NEW}/6"], account=b""))[f"{NEW}/6"]
@@ -142,7 +144,9 @@ class TestQueries:
 
     @pytest.mark.parametrize("blank", [" ", "\n", "\t \n"])
     async def test_blanks_are_no_end_of_a_query(self, server: EmbeddingsServer, blank: str) -> None:
-        embedders = Embedders(current=embedder(server, NEW, tokens_max=64), load=lambda _: None)
+        embedders = Embedders(
+            current=embedder(server, NEW, splitter=splitter_of(64)), load=lambda _: None
+        )
         await embedders.embed_queries(["tea" + blank * 200], [f"{NEW}/6"], account=b"")
         [texts] = server.requests
         assert [text.strip() for text in texts] == ["tea"]
@@ -167,7 +171,8 @@ class TestQueries:
 
     async def test_no_query_is_longer_than_its_model_takes(self, server: EmbeddingsServer) -> None:
         embedders = Embedders(
-            current=embedder(server, NEW), load=lambda _: embedder(server, OLD, tokens_max=64)
+            current=embedder(server, NEW),
+            load=lambda _: embedder(server, OLD, splitter=splitter_of(64)),
         )
         text = "Where is the key? " * 500
         await embedders.embed_queries([text, "tea"], [f"{OLD}/6", f"{NEW}/6"], account=b"")

@@ -15,6 +15,7 @@ from relayer.extraction.procedure import Procedure, ProcedureFinder
 from relayer.journal.states import Change
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import UNSEEN
+from relayer.memories.derivation import Deriver
 from relayer.memories.opening import Caller
 from relayer.memories.runs import Runs, Undone
 from relayer.preferences import AccountSettings
@@ -181,15 +182,15 @@ class TestRuns:
         await happened(hybrid, caller, *MEETINGS, day=week(hybrid))
         await happened(hybrid, caller, *MEETINGS, day=week(hybrid, 12))
         run = await hybrid.services.runs.start(caller, TEAM)
-        store, calls = Consolidator._store, 0
+        store, calls = Deriver._store, 0
 
-        async def killed(self: Consolidator, *arguments: Any) -> None:
+        async def killed(self: Deriver, *arguments: Any) -> None:
             nonlocal calls
             calls += 1
             await store(self, *arguments)
             raise asyncio.CancelledError
 
-        monkeypatch.setattr(Consolidator, "_store", killed)
+        monkeypatch.setattr(Deriver, "_store", killed)
         work = hybrid.services.consolidator.work
         for _ in range(2):
             with pytest.raises(asyncio.CancelledError):

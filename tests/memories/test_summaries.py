@@ -16,8 +16,8 @@ from relayer.extraction.episodes import Episode
 from relayer.extraction.summary import SUMMARY_CHARS_MAX, Summariser, summary_by_rules
 from relayer.journal.states import Change
 from relayer.memories import consolidation, consolidation_plan
-from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import OLD
+from relayer.memories.derivation import Deriver
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from tests.consolidating import (
@@ -180,13 +180,13 @@ class TestSummariesWithCare:
         when = week(bench)
         await bench.remember(caller_here, *MEETINGS, kind="episodic", event_time=when)
         monkeypatch.setattr(consolidation_plan, "GROUPS_AT_ONCE", 3)
-        read, asked = Consolidator._summarised, list[uuid.UUID]()
+        read, asked = Deriver._summarised, list[uuid.UUID]()
 
-        async def noted(self: Consolidator, work: Any, ids: Sequence[uuid.UUID]) -> bool:
+        async def noted(self: Deriver, work: Any, ids: Sequence[uuid.UUID]) -> bool:
             asked.append(ids[0])
             return await read(self, work, ids)
 
-        monkeypatch.setattr(Consolidator, "_summarised", noted)
+        monkeypatch.setattr(Deriver, "_summarised", noted)
         run = await bench.services.runs.start(caller_here, TEAM)
         slices = await self._slices(bench, caller_here, run["run_id"], 20)
         assert (len(asked), len(set(asked))) == (8, 8)

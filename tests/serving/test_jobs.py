@@ -16,7 +16,7 @@ from relayer import jobs
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
-from relayer.jobs import BACKOFF_S_MAX, HELD, PUT_BACK_S_MAX, Worker
+from relayer.jobs import BACKOFF_S_MAX, HELD, PUT_BACK_S_MAX, Tasks, Worker
 from relayer.llm import LanguageModel
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
@@ -239,14 +239,16 @@ async def long_reindexing(bench: Bench) -> Bench:
     worker = Worker(
         connect_args=storage.connect_args,
         database=storage.database,
-        indexer=services.indexer,
-        analysis=services.analysis,
-        resealer=services.resealer,
-        consolidator=services.consolidator,
-        restore=services.restore,
+        tasks=Tasks(
+            indexer=services.indexer,
+            analysis=services.analysis,
+            resealer=services.resealer,
+            consolidator=services.consolidator,
+            restore=services.restore,
+            outbox=storage.outbox,
+        ),
         custody=storage.custody,
         waiting=services.waiting,
-        outbox=storage.outbox,
         slice_s=0,
     )
     bench.clock.advance(121)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from relayer.embedding.embedders import Embedder
-from relayer.jobs import Worker
+from relayer.jobs import Tasks, Worker
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
 from tests.loopback_proxy import Ends, loopback_server, relay
@@ -75,14 +75,16 @@ def far_from(bench: Bench, way: Network) -> Bench:
     worker = Worker(
         connect_args=storage.connect_args | {"host": "127.0.0.1", "port": way.port},
         database=storage.database,
-        indexer=services.indexer,
-        analysis=services.analysis,
-        resealer=services.resealer,
-        consolidator=services.consolidator,
-        restore=services.restore,
+        tasks=Tasks(
+            indexer=services.indexer,
+            analysis=services.analysis,
+            resealer=services.resealer,
+            consolidator=services.consolidator,
+            restore=services.restore,
+            outbox=storage.outbox,
+        ),
         custody=storage.custody,
         waiting=services.waiting,
-        outbox=storage.outbox,
     )
     return replace(bench, services=replace(services, worker=worker))
 

@@ -382,7 +382,7 @@ UNASKED = {
     "memories/eraser.py": 2,  # what has expired; what a journal says was erased
     "memories/reseal.py": 2,  # as an owner wanted it
     "memories/runs.py": 1,  # as the schedule says
-    "recovery/replay.py": 2,  # what a journal says
+    "recovery/account_replay.py": 2,  # what a journal says
     "recovery/restore.py": 1,  # what was stored before
     "tenants/closing.py": 1,  # for the operator, or as a journal says
     "tenants/granting.py": 4,  # what is signed, and judged by the chain
