@@ -21,7 +21,8 @@ _GATHER: Final = "ANALYZE (SKIP_LOCKED) memories, postings, vectors, blobs, idem
 async def gather(database: Database, before: int, after: int) -> None:
     """Gather them if an account, which had so many memories before, has grown past what is known.
 
-    A cluster is left to its own: there it takes all shards.
+    Whoever stores often asks `STEPS` first. A cluster is left to its own, where it takes all
+    shards.
 
     Raises:
         Unavailable: the database is away.

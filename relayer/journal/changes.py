@@ -38,6 +38,12 @@ class AccountChange:
         actor: whose change it is, as its receipts say.
         op: what receipts say was done, unless they are given another operation.
         time: when it is made: behind all changes before.
+        epoch: the account's newest one.
+        grant_serial: the serial of the account's newest grant or revocation.
+        memory_seq: the last place in the sequence of memories that is taken.
+        receipt_seq: the number of the newest receipt.
+        receipt_head: the hash that the next receipt names as the one before it.
+        used_bytes: those that count for the quota, as they were at the lock or at `reread`.
         outside_store: whether blobs and journal lie outside the database.
         has_objects: whether it put any object into the journal, which has to be published then.
     """
@@ -59,38 +65,8 @@ class AccountChange:
         self.time = heads.time(signing.clock())
         self.outside_store = signing.outside_store
         self.has_objects = False
-        self._heads = heads
         self._signing = signing
-
-    @property
-    def epoch(self) -> int:
-        """The account's newest epoch."""
-        return self._heads.epoch
-
-    @property
-    def grant_serial(self) -> int:
-        """The serial of the account's newest grant or revocation."""
-        return self._heads.grant_serial
-
-    @property
-    def memory_seq(self) -> int:
-        """The last place in the sequence of memories that is taken."""
-        return self._heads.memory_seq
-
-    @property
-    def receipt_seq(self) -> int:
-        """The number of the newest receipt."""
-        return self._heads.receipt_seq
-
-    @property
-    def receipt_head(self) -> bytes:
-        """The hash that the next receipt names as the one before it."""
-        return self._heads.receipt_head
-
-    @property
-    def used_bytes(self) -> int:
-        """The bytes that count for the quota, as they were at the lock or at `reread`."""
-        return self._heads.used_bytes
+        self._stand_at(heads)
 
     def sign(
         self,
@@ -100,9 +76,10 @@ class AccountChange:
         op: str | None = None,
     ) -> list[tuple[int, bytes]]:
         """One receipt (seq, signed) per namespace and epoch, over what was done there."""
-        receipts, self._heads = chained(
+        receipts, heads = chained(
             self._signing.identity, self._act(op), self._heads, subjects, names
         )
+        self._stand_at(heads)
         return receipts
 
     def sign_items(
@@ -114,9 +91,10 @@ class AccountChange:
         op: str | None = None,
     ) -> tuple[int, bytes]:
         """One receipt (seq, signed) over these items, of one namespace and epoch or of none."""
-        signed, self._heads = next_receipt(
+        signed, heads = next_receipt(
             self._signing.identity, self._act(op), self._heads, tuple(items), namespace, epoch
         )
+        self._stand_at(heads)
         return self.receipt_seq, signed
 
     def sign_state(self, state: SignedState) -> bytes:
@@ -129,11 +107,11 @@ class AccountChange:
 
     def continue_grants(self, serial: int) -> None:
         """Let receipts from now on name this serial as that of the newest grant."""
-        self._heads = replace(self._heads, grant_serial=serial)
+        self._stand_at(replace(self._heads, grant_serial=serial))
 
     def take_place(self) -> int:
         """Take the next place in the sequence of memories."""
-        self._heads = replace(self._heads, memory_seq=self.memory_seq + 1)
+        self._stand_at(replace(self._heads, memory_seq=self.memory_seq + 1))
         return self.memory_seq
 
     def take_time(self) -> None:
@@ -142,7 +120,16 @@ class AccountChange:
 
     async def reread(self) -> None:
         """Read again what the account's row says, once statements have changed it."""
-        self._heads = await locked_heads(self.connection, self.account)
+        self._stand_at(await locked_heads(self.connection, self.account))
+
+    def _stand_at(self, heads: Heads) -> None:
+        self._heads = heads
+        self.epoch = heads.epoch
+        self.grant_serial = heads.grant_serial
+        self.memory_seq = heads.memory_seq
+        self.receipt_seq = heads.receipt_seq
+        self.receipt_head = heads.receipt_head
+        self.used_bytes = heads.used_bytes
 
     def _act(self, op: str | None) -> Act:
         return Act(self.account, self.actor, op or self.op, self.time)

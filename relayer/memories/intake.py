@@ -75,7 +75,8 @@ class Remembered:
 class Submission:
     """What is to be written for one request, as far as is known by now.
 
-    An attempt that finds something gone takes what it found out of `prepared`, and looks by `now`.
+    `now` is its one time: what it looks by, and when its memories were made. An attempt that finds
+    something gone takes that out of `prepared`, and moves `now` behind it.
     """
 
     access: Access
@@ -161,7 +162,8 @@ class Intake:
             prepared = [replace(p, draft=replace(p.draft, turn=origin.id)) for p in prepared]
         known = await self._recognise(access.account, prepared, submission.now)
         fresh = first_of_each(prepared, known)
-        memories = {n: await self._seal(access, p) for n, p in fresh.items()}
+        now = submission.now
+        memories = {n: await self._seal(access, p, now) for n, p in fresh.items()}
         try:
             done = await self._store(
                 access, prepared, memories, known, op, origin, marks, within, beside
@@ -236,11 +238,10 @@ class Intake:
         names = [mark.mark for mark in marks]
         return bool(await rows.find_marks(self._database, account=account, marks=names))
 
-    async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
-        return await offload(len(p.draft.text), self._sealed, access, p)
+    async def _seal(self, access: Access, p: Prepared, now: datetime) -> rows.NewMemory:
+        return await offload(len(p.draft.text), self._sealed, access, p, now)
 
-    def _sealed(self, access: Access, p: Prepared) -> rows.NewMemory:
-        now = self._clock()
+    def _sealed(self, access: Access, p: Prepared, now: datetime) -> rows.NewMemory:
         memory_id = new_id()
         address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
         blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))

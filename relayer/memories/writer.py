@@ -142,10 +142,10 @@ class Writer:
             committed = await self._commit(change, access.settings, batch, effects)
             if beside is not None:
                 await beside(change.connection)
-        # What was acknowledged stands, whatever becomes of this.
-        with suppress(Unavailable):
-            before = committed.memories_before
-            await statistics.gather(self._database, before, before + len(memories))
+        before = committed.memories_before
+        if any(before < step <= before + len(memories) for step in statistics.STEPS):
+            with suppress(Unavailable):  # what was acknowledged stands, whatever becomes of this
+                await statistics.gather(self._database, before, before + len(memories))
         return committed
 
     async def _commit(

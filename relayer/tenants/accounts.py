@@ -108,7 +108,8 @@ class Accounts:
             return None
         settings = parse_settings(row["settings"])
         mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
-        return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
+        custody = self.custody(chain, now_ms)
+        return Access(account, key, grants, custody, chain.serial, settings, mark)
 
     async def locked(
         self,
@@ -191,13 +192,14 @@ class Accounts:
             await self.locked(connection, access, (), as_owner=True)
             await statements.update_settings(connection, account=access.account, settings=chosen)
 
-    def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
+    def custody(self, chain: Chain, now_ms: int | None = None) -> Literal["managed", "sealed"]:
         """Managed while this relayer holds a live custodian grant; computed, never stored."""
-        return "managed" if self.custodian_grants(chain) else "sealed"
+        return "managed" if self.custodian_grants(chain, now_ms) else "sealed"
 
-    def custodian_grants(self, chain: Chain) -> list[Grant]:
-        """The live grants that make this relayer the account's custodian."""
-        live = chain.live(self._identity.public_key, to_ms(self._clock()))
+    def custodian_grants(self, chain: Chain, now_ms: int | None = None) -> list[Grant]:
+        """The live grants that make this relayer the account's custodian, now or at a time."""
+        now_ms = to_ms(self._clock()) if now_ms is None else now_ms
+        live = chain.live(self._identity.public_key, now_ms)
         return [g for g in live if g.role == "custodian"]
 
     async def chain(self, account: AccountId, *, serial: int | None = None) -> Chain:

@@ -47,7 +47,7 @@ def test_every_kind_of_job_is_found_again_when_it_is_lost() -> None:
 def test_postings_are_written_by_unnest() -> None:
     """One statement for all words of a request, and with it one commit of node and queue."""
     writing = {name for name, text in STATEMENTS.items() if "INSERT INTO postings" in text}
-    assert {"memories._WRITE", "revisions._REVISE"} <= writing
+    assert {"write_statement._WRITE", "revisions._REVISE"} <= writing
     assert {name for name in writing if "unnest(" not in STATEMENTS[name]} == set()
 
 
