@@ -129,7 +129,7 @@ test-postgres16: .venv/.dev .venv/.model .venv/.postgres16
 # Debian has them all: debootstrap, systemd, caddy, shellcheck, npm.
 DEPLOY_PROGRAMS := debootstrap systemd-analyze caddy shellcheck npm unshare nsenter
 
-test-deploy: .venv/.dev .venv/.model
+test-deploy: .venv/.dev .venv/.model wheels
 	@test "$$(id -u)" = 0 || { echo "test-deploy needs root"; exit 1; }
 	@for one in $(DEPLOY_PROGRAMS); do command -v $$one >/dev/null || \
 		{ echo "test-deploy needs the program $$one"; exit 1; }; done

