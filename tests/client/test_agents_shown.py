@@ -4,13 +4,13 @@ Not here: what a command changes (`test_agents.py`).
 """
 
 import json
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
+from memrelay.commands.new_keys import default_label
 from memrelay.config import Settings
 from tests.client.agents_scene import KEY, machine
 
@@ -137,20 +137,21 @@ def test_whoever_may_read_sees_which_key_wrote_which_memory(machine):
     assert {m["text"]: m.get("writer_label") for m in page} == {
         "by a1": "a1",
         "by b2": "b2",
-        "by me": None,
+        "by me": default_label(),
     }
     [first] = [m for m in page if m.get("writer_label") == "a1"]
     assert first["writer"] == agents["a1"]["public_key"]
     lines = machine.run("list", "--namespace", "team").splitlines()
-    assert {("a1", "by a1"), ("b2", "by b2")} < {tuple(re.split(" {2,}", n)[-2:]) for n in lines}
+    shown = {(line.split("\t")[1], line.split("\t")[4]) for line in lines}
+    assert {("by a1", "a1"), ("by b2", "b2")} < shown
     theirs = machine.json("list", "--namespace", "team", "--agent", "b2")["memories"]
     assert {m["text"]: m.get("writer_label") for m in theirs} == {
         "by a1": "a1",
         "by b2": "b2",
-        "by me": None,
+        "by me": default_label(),
     }
     lines = machine.run("list", "--namespace", "team", "--agent", "b2").splitlines()
-    assert ("a1", "by a1") in {tuple(re.split(" {2,}", line)[-2:]) for line in lines}
+    assert ("by a1", "a1") in {(line.split("\t")[1], line.split("\t")[4]) for line in lines}
 
 
 def test_search_and_status_of_one_agent(machine):

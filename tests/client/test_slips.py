@@ -2,8 +2,10 @@
 
 import io
 import json
+import platform
 import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -236,7 +238,7 @@ class TestKeys:
     def test_a_key_that_has_ended_is_shown_so(self, run: Machine) -> None:
         run("keys", "add", "--namespace", "work", "--label", "guest", "--expires-days", "1e-5")
         until = time.monotonic() + 60
-        while not any(line.endswith(", expired") for line in run.lines("keys", "list")):
+        while not any("\texpired\t" in line for line in run.lines("keys", "list")):
             assert time.monotonic() < until
             time.sleep(0.1)
 
@@ -250,6 +252,27 @@ class TestKeys:
         run("keys", "revoke", f"{keys[1][:4]}…{keys[1][-4:]}")
         revoked = {key["public_key"] for key in run("keys", "list")["keys"] if key["revoked"]}
         assert revoked == set(keys)
+
+    def test_a_new_key_has_the_name_of_who_made_it_and_where(self, run: Machine) -> None:
+        made_here = f"@{platform.node().partition('.')[0]}"
+        run("keys", "add", "--namespace", "work")
+        run("keys", "add", "--namespace", "work", "--label", "")
+        run("keys", "add", "--namespace", "work", "--label", "coder")
+        labels = [key["label"] for key in run("keys", "list")["keys"]]
+        assert sum(label.endswith(made_here) for label in labels) == 2
+        assert sorted(labels)[0] == ""
+        assert [agent["name"] for agent in run("agents", "list")["agents"]] == ["coder"]
+
+    def test_a_list_says_when_each_was_made_and_which_is_used(self, run: Machine) -> None:
+        run("keys", "add", "--namespace", "work", "--label", "guest", "--expires", "30d")
+        [own] = [line for line in run.lines("keys", "list") if "\tvalid, this one\t" in line]
+        assert "\towner of whole account\t" in own
+        [guest] = [line for line in run.lines("keys", "list") if "\tguest\t" in line]
+        key, _, state, holds, made, ends = guest.split("\t")
+        assert (len(key), state, holds) == (9, "valid", "writer of work")
+        day = timedelta(days=1)
+        made_at, ends_at = (datetime.strptime(t, "%Y-%m-%d %H:%M%z") for t in (made, ends))
+        assert 29 * day < ends_at - made_at < 31 * day
 
     def test_namesakes_are_found_in_the_list(self, run: Machine) -> None:
         for _ in range(2):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memrelay.answers import Answer
-from memrelay.commands.new_keys import new_profile, put_in_place, request_with_key_in
+from memrelay.commands.new_keys import default_label, new_profile, put_in_place, request_with_key_in
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
@@ -45,7 +45,7 @@ def _add_init(parser: ArgumentParser) -> None:
         default="sealed",
         help="sealed (default): the relayer cannot read without you; managed: it can",
     )
-    parser.add_argument("--label", help="a name for the account")
+    parser.add_argument("--label", help="a name for the account, and its first key (user@machine)")
     parser.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")
     parser.add_argument("--relayer-key", metavar="HEX", help="insist on this relayer")
     parser.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
@@ -75,7 +75,7 @@ def init(shell: Shell) -> None:
             account = SyncMemoryClient.create_account(
                 url,
                 custody=args.custody,
-                label=args.label,
+                label=default_label() if args.label is None else args.label,
                 token=token,
                 identity=founder,
                 relayer_key=args.relayer_key,

@@ -6,17 +6,19 @@ revoked; a private key is printed once, by the command that makes it.
 """
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memrelay.answers import rfc3339
+from memrelay.commands.entries import when
 from memrelay.commands.key_choice import KEY_HELP, YES_HELP, choose_keys
-from memrelay.commands.new_keys import grant_key, new_profile, put_in_place
+from memrelay.commands.new_keys import default_label, grant_key, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, number_of, parse_nonempty
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
+from memrelay.commands.tables import Column
 from memrelay.commands.times import Moment, parse_future
 from memrelay.config import expand_home
 from memrelay.errors import ConfigError
@@ -41,7 +43,7 @@ def _add_keys_add(parser: ArgumentParser) -> None:
     parser.add_argument("--namespace", action="append", metavar="NAME", help="may be repeated")
     parser.add_argument("--whole-account", action="store_true", help="every namespace")
     parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
-    parser.add_argument("--label", help="a name for the key")
+    parser.add_argument("--label", help="a name for the key (user@machine)")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument(
         "--expires", type=parse_future, metavar="TIME", help='90d, "in 2 weeks", 2026-12-31'
@@ -61,14 +63,32 @@ def keys_list(shell: Shell) -> None:
     """Show the keys of the account."""
     with shell.client() as client:
         found = client.keys()
-    shell.show({"keys": [key.to_json() for key in found]}, map(_key_line, found))
+    own = shell.settings().public_key
+    rows = [_key_row(key, own) for key in found]
+    shell.show_table({"keys": [key.to_json() for key in found]}, _COLUMNS, rows)
 
 
-def _key_line(key: KeyInfo) -> str:
+_COLUMNS = (
+    Column("KEY"),
+    Column("LABEL", is_text=True),
+    Column("STATE"),
+    Column("HOLDS", rank=1),
+    Column("MADE", rank=2),
+    Column("ENDS", rank=1),
+)
+
+
+def _key_row(key: KeyInfo, own: str) -> Sequence[str]:
     scope = "whole account" if key.namespaces is None else ", ".join(key.namespaces)
-    until = f", until {rfc3339(key.expires_at)}" if key.expires_at else ""
-    state = ", revoked" if key.revoked else ", expired" if _is_expired(key) else ""
-    return f"{mask_key(key.public_key)}  {key.label or '-'}  {key.role} of {scope}{until}{state}"
+    state = "revoked" if key.revoked else "expired" if _is_expired(key) else "valid"
+    return (
+        mask_key(key.public_key),
+        key.label or "-",
+        f"{state}, this one" if key.public_key == own else state,
+        f"{key.role} of {scope}",
+        when(key.created_at),
+        when(key.expires_at),
+    )
 
 
 def keys_add(shell: Shell) -> None:
@@ -82,7 +102,7 @@ def keys_add(shell: Shell) -> None:
     wish: dict[str, Any] = {
         "namespaces": names,
         "role": args.role,
-        "label": args.label,
+        "label": default_label() if args.label is None else args.label,
         "expires": _find_end(args.expires_days, args.expires),
     }
     with shell.client() as client:

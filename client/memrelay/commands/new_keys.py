@@ -6,9 +6,11 @@ It does not own what is in a profile (`config.py`), or what a key is granted (`k
 - One process at a time makes a profile: of two, the second finds the first one's.
 """
 
+import getpass
 import os
+import platform
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,20 @@ from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity
 from memrelay.secure_files import lock_file
 from memrelay.sync_client import SyncMemoryClient
+
+_LABEL_CHARS_MAX = 64  # a relayer takes more
+
+
+def default_label() -> str:
+    """Return the name of a new key for which none is given: who made it, and on which machine.
+
+    It has an @, which no agent's name has: the label of an agent's key is the agent.
+    """
+    user = ""
+    with suppress(OSError, KeyError, ImportError):  # nobody has to be in a list of users
+        user = getpass.getuser()
+    label = f"{user}@{platform.node().partition('.')[0]}"
+    return "".join(char for char in label if char.isprintable())[:_LABEL_CHARS_MAX]
 
 
 @contextmanager

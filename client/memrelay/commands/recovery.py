@@ -10,7 +10,13 @@ from getpass import getpass
 from pathlib import Path
 from typing import Any
 
-from memrelay.commands.new_keys import grant_key, hand_over, new_profile, put_in_place
+from memrelay.commands.new_keys import (
+    default_label,
+    grant_key,
+    hand_over,
+    new_profile,
+    put_in_place,
+)
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -34,7 +40,7 @@ def register_recovery(keys: Adder) -> None:
     recover.add_argument("--account-id", metavar="0X…", help="else the profile's")
     recover.add_argument("--relayer-key", metavar="HEX", help="else the profile's")
     recover.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
-    recover.add_argument("--label", help="a name for the new key")
+    recover.add_argument("--label", help="a name for the new key (user@machine)")
     recover.add_argument("--force", action="store_true", help="replace the profile")
 
 
@@ -90,7 +96,11 @@ def keys_recover(shell: Shell) -> None:
         write_private(pending, {**values, "private_key": mine.seed_hex()})
         settings = Settings(**{**values, "private_key": recovery.seed_hex()})
         with shell.client(settings) as client:
-            wish = {"namespaces": None, "role": "owner", "label": shell.args.label}
+            wish = {
+                "namespaces": None,
+                "role": "owner",
+                "label": shell.args.label or default_label(),
+            }
             key = grant_key(client, pending, mine, **wish)
             values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
             write_private(pending, values)
