@@ -10,7 +10,7 @@ EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels test test-hermes test-openai test-openclaw test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels test test-hermes test-openai test-openclaw test-claude test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
 	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
+	@echo "make test-claude   sessions of a real Claude Code; needs npm, installs into ./.coding (300 MB)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
 	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (9 minutes)"
@@ -96,6 +97,18 @@ test-openclaw: .venv/.dev .venv/.model .openclaw/.installed
 	@mkdir -p $(OPENCLAW)/node
 	@$(NPM_INSTALL) --prefix $(OPENCLAW)/node node@24.21.0
 	@PATH=$(OPENCLAW_PROGRAMS):$$PATH $(NPM_INSTALL) --prefix $(OPENCLAW) openclaw@2026.9.6
+	@touch $@
+
+# Coding agents, each in a folder of its own.
+CODING := $(CURDIR)/.coding
+
+test-claude: .venv/.dev .venv/.model .coding/claude/.installed
+	@CLAUDE_PROGRAMS=$(CODING)/claude/node_modules/.bin $(BIN)/python -m pytest -q -s tests/claude/turns.py
+
+.coding/claude/.installed:
+	@command -v npm >/dev/null || { echo "test-claude needs npm"; exit 1; }
+	@mkdir -p $(@D)
+	@$(NPM_INSTALL) --prefix $(@D) @anthropic-ai/claude-code@2.1.332
 	@touch $@
 
 # Every package by its hash; none of them runs a script.
@@ -273,4 +286,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

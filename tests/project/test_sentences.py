@@ -18,6 +18,7 @@ PLAIN = {
     "SPEC.md": (20.0, 0.03),
     "client/README.md": (17.0, 0.0),
     "client/docs/agents.md": (17.0, 0.0),
+    "client/docs/coding-agents.md": (17.0, 0.0),
     "client/docs/hermes.md": (17.0, 0.0),
     "client/docs/import-export.md": (17.0, 0.0),
     "client/docs/mcp.md": (17.0, 0.0),

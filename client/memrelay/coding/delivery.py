@@ -64,7 +64,7 @@ def deliver(memory: CodingMemory) -> None:
             memory.outage.note_failure(reason_of(error))
             return
         memory.outage.note_success()
-        if memory.has_waiting:
+        if memory.waiting_count:
             import asyncio  # noqa: PLC0415 - the hook that begins this process does without
 
             asyncio.run(_send(memory))

@@ -151,7 +151,7 @@ class Hook:
         return kept
 
     def _wake(self, *, always: bool = False) -> None:
-        if not self._memory.outage.is_paused and (always or self._memory.has_waiting):
+        if not self._memory.outage.is_paused and (always or self._memory.waiting_count):
             self._deliver()
 
 

@@ -97,9 +97,9 @@ class CodingMemory:
         )
 
     @property
-    def has_waiting(self) -> bool:
-        """True if captured turns wait for the relayer."""
-        return bool(self.spool.names(SpoolKey.of(self.settings.identity)))
+    def waiting_count(self) -> int:
+        """The number of captured turns that wait for the relayer."""
+        return len(self.spool.names(SpoolKey.of(self.settings.identity)))
 
     def namespace_in(self, folder: str) -> str:
         """Return where a turn in a folder is kept: its project's namespace, or the agent's."""

@@ -70,6 +70,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "openclaw": {"openclaw": "The memory of the agents of an OpenClaw on this machine."},
     "completion": {"completion": "Print what completes commands in bash, zsh or fish."},
     "hermes": {"hermes": "The memory of a Hermes Agent on this machine."},
+    "coding": {
+        "claude": "The memory of Claude Code on this machine.",
+        "codex": "The memory of Codex on this machine.",
+        "gemini": "The memory of Gemini CLI on this machine.",
+    },
     "hook": {
         "hook": "Answer an event of a coding agent, which runs this command.",
     },
