@@ -78,7 +78,7 @@ def build_app(
         keys, learned = await storage.custody.keys(access, header(request.scope, UNLOCK_HEADER))
         if learned:
             held = await storage.custody.held(access.account)
-            services.waiting.resume_soon(access.account, held)
+            services.sweeper.resume_soon(access.account, held)
         return Caller(access, keys)
 
     async def provide_access(request: Request[Any, Any, Any]) -> Access:

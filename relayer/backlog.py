@@ -21,8 +21,8 @@ from relayer.logs import warn
 from relayer.memories.indexing import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.sealed.keys import AccountId
+from relayer.sweeper import Sweeper
 from relayer.tenants.custody import Custody, Keys
-from relayer.waiting import Waiting
 
 log = logging.getLogger("relayer.backlog")
 
@@ -33,12 +33,12 @@ class Backlog:
     """Works through what is due of one account at a time."""
 
     def __init__(
-        self, *, database: Database, indexer: Indexer, custody: Custody, waiting: Waiting
+        self, *, database: Database, indexer: Indexer, custody: Custody, sweeper: Sweeper
     ) -> None:
         self._database = database
         self._indexer = indexer
         self._custody = custody
-        self._waiting = waiting
+        self._sweeper = sweeper
 
     async def work(
         self, account: AccountId, keys: Keys, go_on: Callable[[], bool], *, apart: bool = False
@@ -74,7 +74,7 @@ class Backlog:
 
     async def _pass(self, account: AccountId, keys: Keys, go_on: Callable[[], bool]) -> bool | None:
         """Go once through what is due; True if there may be more now, None if the slice is over."""
-        numbers = await self._waiting.numbers_of(account, keys)
+        numbers = await self._sweeper.numbers_of(account, keys)
         elsewhere = await self._elsewhere(account)
         position, changed = vector_rows.START, False
         while page := await self._indexer.next_page(
@@ -87,7 +87,7 @@ class Backlog:
         if changed or await self._custody.job_keys(account) != keys:
             return True
         if position != vector_rows.START and not elsewhere:
-            self._waiting.rest(account)
+            self._sweeper.rest(account)
         return False
 
     async def _parted(self, account: AccountId, keys: Keys) -> bool:
@@ -95,7 +95,7 @@ class Backlog:
         found = await vector_rows.due(
             self._database,
             account=account,
-            namespace_ids=await self._waiting.numbers_of(account, keys),
+            namespace_ids=await self._sweeper.numbers_of(account, keys),
             versions=self._indexer.versions,
             limit=APART_MAX,
         )

@@ -2,14 +2,14 @@
 follows a change of the embedding model.
 
 Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), queueing a job
-(`database.queue`), queueing again what waits (`waiting.py`).
+(`database.queue`), queueing again what waits (`sweeper.py`).
 
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
-  as long as some process could hold them, then left until `waiting.py` queues it again.
+  as long as some process could hold them, then left until `sweeper.py` queues it again.
 - Each kind of job has places of its own: none waits for another kind, and re-sealing and erasing
   least of all. A job that takes long works in slices: it gives its place back behind each.
-- A job that ends every worker which takes it is parked (`parking.py`), so that others go on.
+- A job that ends every worker which takes it is parked (`quarantine.py`), so that others go on.
 - A job that failed is held until it is forgotten; so there is one at a time.
 - What ends by time is left alone while this machine's clock is not the database's: requests signed
   by the right time are refused then, and what is erased by the wrong one is erased for good.
@@ -29,7 +29,8 @@ import asyncpg
 from pgqueuer import AsyncpgDriver, Job, QueueManager
 from pgqueuer.errors import RetryRequested
 
-from relayer import parking
+from relayer import quarantine
+from relayer.acknowledgements import Acknowledgements
 from relayer.backlog import Backlog
 from relayer.clock import utc_now
 from relayer.database import index_steps, queue
@@ -53,14 +54,13 @@ from relayer.memories.consolidation import Consolidator
 from relayer.memories.indexing import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.memories.reseal import Resealer
-from relayer.outcomes import Outcomes
 from relayer.recovery.restore import Restore
 from relayer.sealed.keys import AccountId
 from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.settings import Limits
+from relayer.sweeper import KeysOf, Sweeper
 from relayer.telemetry.work import observed
 from relayer.tenants.custody import Custody, Keys
-from relayer.waiting import KeysOf, Waiting
 
 log = logging.getLogger("relayer.jobs")
 
@@ -118,7 +118,7 @@ class Worker:
         database: Database,
         tasks: Tasks,
         custody: Custody,
-        waiting: Waiting,
+        sweeper: Sweeper,
         slice_s: float = SLICE_S,
     ) -> None:
         self._connect_args = connect_args
@@ -129,9 +129,9 @@ class Worker:
         self._consolidator = tasks.consolidator
         self._restore = tasks.restore
         self._custody = custody
-        self._waiting = waiting
+        self._sweeper = sweeper
         self._backlog = Backlog(
-            database=database, indexer=tasks.indexer, custody=custody, waiting=waiting
+            database=database, indexer=tasks.indexer, custody=custody, sweeper=sweeper
         )
         self._outbox = tasks.outbox
         self._chores = tasks.chores
@@ -228,7 +228,7 @@ class Worker:
     async def _work_on(self, connection: asyncpg.Connection) -> None:
         places = {queue.EMBED: EMBEDDED_MAX, queue.REINDEX: REINDEXED_MAX}
         manager = QueueManager(
-            Outcomes(AsyncpgDriver(connection), database=self._database, places=places)
+            Acknowledgements(AsyncpgDriver(connection), database=self._database, places=places)
         )
         if self._manager is not None:
             # What runs here since before is not begun again, however long it could not say so.
@@ -336,7 +336,7 @@ class Worker:
         account, ids = queue.decode_payload(job.payload)
         try:
             taken = await queue.taken(self._database, job.id)
-            if await parking.set_aside(self._database, job, account, ids, taken=taken):
+            if await quarantine.isolate(self._database, job, account, ids, taken=taken):
                 return
             keys = await (keys_of or self._custody.job_keys)(account)
             if keys is None:
@@ -413,7 +413,7 @@ class Worker:
             return [publish]
         over = (request_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
         expiring = [partial(delete, self._database) for delete in over]
-        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._waiting.sweep]
+        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._sweeper.sweep]
 
     async def _is_off(self) -> bool:
         """Whether this machine's clock is so far from the database's that it refuses requests."""

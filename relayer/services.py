@@ -54,10 +54,10 @@ from relayer.recovery.restore import Restore
 from relayer.resident.index import ResidentIndex
 from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
+from relayer.sweeper import Sweeper
 from relayer.tenants.closing import Closing
 from relayer.tenants.rotation import Rotations
 from relayer.tenants.rotation_progress import RotationProgress
-from relayer.waiting import Waiting
 
 
 def build_language_model(settings: Settings) -> LanguageModel | None:
@@ -97,7 +97,7 @@ class Services:
     collector: Collector
     rotations: Rotations
     worker: Worker
-    waiting: Waiting
+    sweeper: Sweeper
     resealer: Resealer
     planner: Planner
     consolidator: Consolidator
@@ -155,7 +155,7 @@ def build_services(
     )
     closing = closing_on(storage, clock)
     collector = _collector(parts)
-    waiting = Waiting(
+    sweeper = Sweeper(
         database=database,
         indexer=indexer,
         runs=runs,
@@ -197,9 +197,9 @@ def build_services(
                 chores=(expiry.expire, closing.purge, collector.collect),
             ),
             custody=storage.custody,
-            waiting=waiting,
+            sweeper=sweeper,
         ),
-        waiting=waiting,
+        sweeper=sweeper,
         resealer=resealer,
         planner=planner,
         consolidator=consolidator,

@@ -65,7 +65,7 @@ async def written(bench: Bench, *texts: str, **members: Any) -> tuple[Caller, li
 
 async def finish(bench: Bench) -> None:
     """What a worker does after its start, to the end."""
-    await bench.services.waiting.sweep()
+    await bench.services.sweeper.sweep()
     async with bench.working():
         await bench.until(JOBS, 0)
 

@@ -192,7 +192,7 @@ async def waiting(
     return await database.fetch(_REVIEW, account, namespace_ids, before_seq, limit, now)
 
 
-async def set_aside(
+async def count_set_aside(
     database: Database, account: AccountId, namespace_ids: Sequence[int] | None
 ) -> dict[int, SetAside]:
     """Namespace → what of its memories is not recalled, of these or for None of all; nothing where

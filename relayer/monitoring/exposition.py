@@ -24,12 +24,12 @@ from relayer import __version__
 from relayer.database import queue, watch
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.monitoring.lately import Lately
 from relayer.monitoring.readiness import Readiness
+from relayer.monitoring.single_flight import SingleFlight
 from relayer.telemetry import instruments
-from relayer.telemetry.gone import unchanged
-from relayer.telemetry.pending import settle
-from relayer.telemetry.room import SEVERAL
+from relayer.telemetry.dead_workers import read_lock
+from relayer.telemetry.deferred_counters import flush
+from relayer.telemetry.preallocation import COUNTS_FOLDER
 
 KEPT_S: Final = 5.0
 DEADLINE_S: Final = 3.0
@@ -114,7 +114,7 @@ class Exposition:
         self._readiness = readiness
         self._index_bytes = index_bytes
         self._deadline_s = deadline_s
-        self._backlog = Lately(self._read_backlog, kept_s=KEPT_S)
+        self._backlog = SingleFlight(self._read_backlog, kept_s=KEPT_S)
 
     async def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
@@ -126,7 +126,7 @@ class Exposition:
 
     def publish(self) -> None:
         """Add up what this process noted, and set its gauges."""
-        settle()
+        flush()
         load = self._database.load()
         with suppress(OSError):  # as with notes
             instruments.CONNECTIONS_OPEN.set(load.open)
@@ -138,11 +138,11 @@ class Exposition:
     async def keep_published(self) -> None:
         """Set them every few seconds, for the worker that is asked may be another one."""
         try:
-            while SEVERAL in os.environ:
+            while COUNTS_FOLDER in os.environ:
                 self.publish()
                 await asyncio.sleep(PUBLISHED_S)
         finally:
-            settle()
+            flush()
 
     async def _read_backlog(self) -> _Backlog | None:
         try:
@@ -164,11 +164,11 @@ class Exposition:
 
 def _counted() -> bytes:
     """What processes counted: this one, or all workers together."""
-    folder = os.environ.get(SEVERAL)
+    folder = os.environ.get(COUNTS_FOLDER)
     if folder is None:
         return generate_latest(REGISTRY)
     registry = CollectorRegistry()
     collect: type = multiprocess.MultiProcessCollector
     collect(registry)
-    with unchanged(Path(folder)):
+    with read_lock(Path(folder)):
         return generate_latest(registry)

@@ -22,7 +22,7 @@ from relayer.database import watch
 from relayer.database.migrate import head
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.monitoring.lately import Lately
+from relayer.monitoring.single_flight import SingleFlight
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings
 from relayer.storage import write_folders
@@ -80,12 +80,12 @@ class Readiness:
         self._deadline_s = deadline_s
         self._needed = ""
         self._lacking: tuple[str, ...] = ()
-        self._looked = Lately(self._look, kept_s=KEPT_S)
-        self._store_answers = Lately(self._ask_store, kept_s=STORE_KEPT_S)
+        self._look_once = SingleFlight(self._look, kept_s=KEPT_S)
+        self._ask_store_once = SingleFlight(self._ask_store, kept_s=STORE_KEPT_S)
 
     async def checks(self) -> Mapping[str, bool]:
         """Each of `CHECKS`, and whether it holds."""
-        return await self._looked()
+        return await self._look_once()
 
     async def write_ready(self) -> bool:
         """Whether all of them hold."""
@@ -101,7 +101,7 @@ class Readiness:
     async def _look(self) -> dict[str, bool]:
         (database, schema), store, disk = await asyncio.gather(
             self._ask_database(),
-            self._store_answers() if not self._blobs.transactional else _true(),
+            self._ask_store_once() if not self._blobs.transactional else _true(),
             self._has_room(),
         )
         found = (database, schema, store, disk, self._works())

@@ -265,7 +265,7 @@ async def _used(
     row = await account_rows.find_account(database, access.account)
     if row is None:
         raise NotFound("No such account.")
-    aside = await listing.set_aside(database, access.account, None)
+    aside = await listing.count_set_aside(database, access.account, None)
     used: RoomAnswer = {
         **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": row["storage_bytes"],
@@ -284,7 +284,7 @@ async def _used_there(access: Access, database: Database) -> tuple[RoomAnswer, F
     """Without what is of the account alone: its bounds and counts tell what is elsewhere."""
     found = await namespace_rows.summaries(database, access.account, access.namespaces)
     numbers = [row["namespace_id"] for row in found]
-    aside = await listing.set_aside(database, access.account, numbers)
+    aside = await listing.count_set_aside(database, access.account, numbers)
     memories = sum(row["memory_count"] for row in found)
     used: StoredAnswer = {
         **shapes.counts(memories, sum(aside.values(), start=listing.SetAside())),

@@ -89,7 +89,7 @@ async def namespaces_shown(
     """Those of these namespaces that are there, in their order; of all for None."""
     found = await namespace_rows.summaries(database, access.account, names)
     numbers = None if names is None else [row["namespace_id"] for row in found]
-    aside = await listing.set_aside(database, access.account, numbers)
+    aside = await listing.count_set_aside(database, access.account, numbers)
     nothing = listing.SetAside()
     return [shapes.namespace(row, aside.get(row["namespace_id"], nothing)) for row in found]
 

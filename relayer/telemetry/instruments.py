@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
-from relayer.telemetry.pending import increase
+from relayer.telemetry.deferred_counters import defer_increase
 
 Stage = Literal[
     "request.check",
@@ -181,29 +181,29 @@ for _cause in {*_UPSTREAM.values(), "status_4xx", "status_5xx", "invalid"}:
 def looked_up(cache: Cache, found: int, of: int = 1) -> None:
     """Count that so many things were found in a cache, of so many that were looked for."""
     if found:
-        increase(_HITS[cache].inc, found)
+        defer_increase(_HITS[cache].inc, found)
     if of > found:
-        increase(_MISSES[cache].inc, of - found)
+        defer_increase(_MISSES[cache].inc, of - found)
 
 
 def query_asked(*, understood: bool) -> None:
     """Count a query whose meaning the embedding model can tell, or cannot."""
-    increase(_UNDERSTOOD[understood].inc)
+    defer_increase(_UNDERSTOOD[understood].inc)
 
 
 def rejected(cause: Rejection) -> None:
     """Count a refused request."""
-    increase(_REJECTIONS[cause].inc)
+    defer_increase(_REJECTIONS[cause].inc)
 
 
 def embedding_failed(cause: str) -> None:
     """Count a call of the embedding model that failed, by the words of its failure."""
-    increase(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
+    defer_increase(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def llm_failed(cause: str) -> None:
     """Count a call of the language model that failed, by the words of its failure."""
-    increase(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
+    defer_increase(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def count_turn(gain: Gain, extractor: str) -> None:
@@ -212,12 +212,12 @@ def count_turn(gain: Gain, extractor: str) -> None:
     `extractor` is its name, as an answer has it.
     """
     label = extractor if (gain, extractor) in _GAINS else _AFTER_FAILURE
-    increase(_GAINS[gain, label].inc)
+    defer_increase(_GAINS[gain, label].inc)
 
 
 def count_waiting_turn() -> None:
     """Count a turn that waits for its facts, since the language model failed."""
-    increase(_PENDING.inc)
+    defer_increase(_PENDING.inc)
 
 
 def _upstream_cause(words: str) -> str:

@@ -15,7 +15,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Scope
 from prometheus_client import Counter, Gauge, Histogram
 
-from relayer.telemetry.pending import increase, note
+from relayer.telemetry.deferred_counters import defer_increase, defer_observation
 
 SERIES_MAX: Final = 4_096  # of routes, methods and statuses; far more than there are
 UNANSWERED: Final = 503
@@ -53,18 +53,18 @@ class RequestCounts:
         gauge = self._under_way.get(place)
         if gauge is None:
             gauge = self._under_way[place] = _IN_PROGRESS.labels(*place, 200, _APP)
-        increase(gauge.inc)
+        defer_increase(gauge.inc)
         scope["state"][UNDER_WAY] = gauge
 
     def ended(self, scope: Scope, status: int, took_s: float) -> None:
         """Count how a request ended, if it began; without an answer, `status` is 0."""
         if (gauge := scope["state"].get(UNDER_WAY)) is None:
             return
-        increase(gauge.dec)
+        defer_increase(gauge.dec)
         method, route, status = known_method(scope), route_of(scope), status or UNANSWERED
         series = self._series.get((method, route, status)) or self._new(method, route, status)
-        increase(series[0].inc)
-        note(series[1].observe, took_s)
+        defer_increase(series[0].inc)
+        defer_observation(series[1].observe, took_s)
 
     def _new(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
         labels = method, route, status, _APP

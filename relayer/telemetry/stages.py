@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 from prometheus_client import Histogram
 
 from relayer.telemetry import tracing
+from relayer.telemetry.deferred_counters import defer_observation
 from relayer.telemetry.instruments import EMBEDDING_SECONDS, EMBEDDING_TEXTS, STAGES, Stage
-from relayer.telemetry.pending import note
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Timed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        note(self._histogram.observe, time.perf_counter() - self._began_s)
+        defer_observation(self._histogram.observe, time.perf_counter() - self._began_s)
         if self._span is not None:
             self._span.__exit__(kind, error, trace)
 
@@ -54,7 +54,7 @@ def stage(name: Stage) -> Timed:
 
 def embedding(texts: int) -> Timed:
     """Measure one call of the embedding model, and how many texts it is of."""
-    note(EMBEDDING_TEXTS.observe, texts)
+    defer_observation(EMBEDDING_TEXTS.observe, texts)
     return Timed(EMBEDDING_SECONDS, "embedding")
 
 

@@ -12,8 +12,8 @@ from typing import Final, Protocol, TypeVar, get_args
 
 from relayer.telemetry import tracing
 from relayer.telemetry.context import JOB
+from relayer.telemetry.deferred_counters import defer_observation
 from relayer.telemetry.instruments import JOB_SECONDS, Outcome
-from relayer.telemetry.pending import note
 
 log = logging.getLogger("relayer.jobs")
 
@@ -47,7 +47,7 @@ def observed(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handl
             raise
         finally:
             took_s = time.perf_counter() - began_s
-            note(seconds[outcome].observe, took_s)
+            defer_observation(seconds[outcome].observe, took_s)
             said = {"event": "jobs.run", "kind": kind, "outcome": outcome}
             log.info("job", extra=said | {"ms": round(1000 * took_s, 1)})
             JOB.reset(token)

@@ -6,10 +6,10 @@ Not here: what it does (`worker.py`), who starts it (`supervisor.py`).
 import os
 
 from relayer.process import loading
-from relayer.telemetry.room import take_room
+from relayer.telemetry.preallocation import preallocate
 
 if __name__ == "__main__":
-    take_room(os.environ)
+    preallocate(os.environ)
     with loading():
         from relayer.workers.worker import main  # the library that counts looks at the room
 

@@ -35,8 +35,8 @@ from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
-from relayer.telemetry.gone import add_gone, make_lock
-from relayer.telemetry.room import SEVERAL
+from relayer.telemetry.dead_workers import add_dead_workers, make_lock
+from relayer.telemetry.preallocation import COUNTS_FOLDER
 from relayer.tenants.unlocking import MadeKeys
 from relayer.upkeep.rebuild import rebuild_lost
 from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
@@ -305,7 +305,7 @@ class Crew:
         self._uncounted.add(worker.process.pid)
         with contextlib.suppress(OSError):  # nobody ends over counts
             for _ in range(COUNT_TRIES):  # then with the next that ends
-                if add_gone(self._metrics, self._uncounted):
+                if add_dead_workers(self._metrics, self._uncounted):
                     return
                 await asyncio.sleep(COUNT_POLL_S)
 
@@ -322,7 +322,7 @@ class Crew:
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
-                env=os.environ | {SEVERAL: str(self._metrics)},
+                env=os.environ | {COUNTS_FOLDER: str(self._metrics)},
             )
         # The system may give a number anew: then that one's counts go on.
         self._uncounted.discard(process.pid)

@@ -26,7 +26,7 @@ from relayer.postgres.embedded import PostgresError
 from relayer.process import collect_rarely, forbid_core_files, lock_memory
 from relayer.serve import GRACE_S, Ending, attend, completed, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
-from relayer.telemetry.room import SEVERAL
+from relayer.telemetry.preallocation import COUNTS_FOLDER
 from relayer.tenants.unlocking import HandedKeys
 from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
 
@@ -48,7 +48,7 @@ def main() -> None:
         settings = read_settings(next(told))
         keys = HandedKeys(read_keys(next(told)))
         configure(settings.log_level)
-        if SEVERAL not in os.environ:
+        if COUNTS_FOLDER not in os.environ:
             log.warning("no room to share counts", extra={"event": "workers.counts_alone"})
         listener = _Listener(line, told, keys)
         held.callback(listener.end)

@@ -14,6 +14,7 @@ from pgqueuer import AsyncpgDriver
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from relayer import backlog, jobs
+from relayer.acknowledgements import Acknowledgements
 from relayer.database import queue
 from relayer.embedding.building import build_embedder, for_storing
 from relayer.embedding.embedders import Embedder
@@ -24,8 +25,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.partial import Unfinished
 from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
-from relayer.outcomes import Outcomes
-from relayer.parking import TAKEN_MAX
+from relayer.quarantine import TAKEN_MAX
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
 from tests.queueing import VECTORS
@@ -116,12 +116,12 @@ async def put_in(bench: Bench, kind: str, number: int, *, at: int = 0) -> None:
             await queue.enqueue(connection, kind, account, [uuid.UUID(int=each)])
 
 
-async def taken(outcomes: Outcomes, worker: uuid.UUID) -> list[str]:
+async def taken(acknowledgements: Acknowledgements, worker: uuid.UUID) -> list[str]:
     """The kinds of the jobs that this worker gets until it has no place for any."""
     limits = {queue.RESEAL: jobs.RESEALED_MAX, queue.DELETE_BLOBS: 1}
     kinds = {kind: EntrypointExecutionParameter(limits.get(kind, 0)) for kind in queue.KINDS}
     found: list[str] = []
-    while more := await outcomes.dequeue(4, kinds, worker, None, timedelta(seconds=30)):  # type: ignore[arg-type]
+    while more := await acknowledgements.dequeue(4, kinds, worker, None, timedelta(seconds=30)):  # type: ignore[arg-type]
         found += [job.entrypoint for job in more]
     return found
 
@@ -130,16 +130,16 @@ async def test_no_kind_of_job_takes_the_place_of_another(bench: Bench) -> None:
     """Least of all that of what re-seals and erases."""
     worker, places = uuid.uuid4(), {queue.EMBED: 3, queue.REINDEX: 2}
     async with bench.storage.database.connection() as connection:
-        outcomes = Outcomes(
+        acknowledgements = Acknowledgements(
             AsyncpgDriver(connection), database=bench.storage.database, places=places
         )
         for kind in places:
             await put_in(bench, kind, 10)
-        assert sorted(await taken(outcomes, worker)) == 3 * ["embed"] + 2 * ["reindex"]
+        assert sorted(await taken(acknowledgements, worker)) == 3 * ["embed"] + 2 * ["reindex"]
         for kind in (queue.RESEAL, queue.DELETE_BLOBS):
             await put_in(bench, kind, 1)
-        assert sorted(await taken(outcomes, worker)) == ["delete_blobs", "reseal"]
-        assert len(await taken(outcomes, uuid.uuid4())) == 3 + 2, "another worker has its own"
+        assert sorted(await taken(acknowledgements, worker)) == ["delete_blobs", "reseal"]
+        assert len(await taken(acknowledgements, uuid.uuid4())) == 3 + 2, "another has its own"
 
 
 async def test_one_accounts_fill_keeps_nobody_from_vectors_and_re_sealing(

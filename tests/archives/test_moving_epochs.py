@@ -486,7 +486,7 @@ class TestAnotherModel:
         """What the worker does when keys are lent."""
         keys = await bench.storage.custody.job_keys(founder.account)
         assert keys is not None
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         async with bench.working():
             await bench.until("SELECT count(*) FROM vectors WHERE vector_dims(embedding) <> 6", 0)
             await bench.until("SELECT count(*) FROM vectors", 3)

@@ -15,7 +15,7 @@ from pathlib import Path
 import relayer
 from relayer.database import queue
 from relayer.jobs import Worker
-from relayer.waiting import Waiting
+from relayer.sweeper import Sweeper
 from tests.statements import STATEMENTS
 
 KINDS = {n for n, v in vars(queue).items() if n.isupper() and isinstance(v, str) and n[0] != "_"}
@@ -39,7 +39,7 @@ def named(function: object) -> set[str]:
 
 
 def test_every_kind_of_job_is_found_again_when_it_is_lost() -> None:
-    swept = named(Waiting.sweep) | named(Waiting._queue_consolidations)
+    swept = named(Sweeper.sweep) | named(Sweeper._queue_consolidations)
     assert swept == KINDS - FOUND_OTHERWISE
     assert "empty" in inspect.getsource(Worker._steps)
 

@@ -83,7 +83,7 @@ class TestAnotherModel:
     ) -> None:
         caller, _ = await written(old, *(f"note number {n}" for n in range(150)))
         new = changed(old, server)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         counts = "SELECT count(*), count(DISTINCT memory_id) FROM vectors"
         async with new.working():
             while await new.value(BY_MODEL, f"{NEW}/6") < 150:
@@ -186,7 +186,7 @@ class TestAnotherModel:
         one = changed(old, server)
         two = changed(old, server)
         for relayer in (one, two):
-            await relayer.services.waiting.sweep()
+            await relayer.services.sweeper.sweep()
         async with one.working(), two.working():
             await asyncio.gather(
                 *(

@@ -238,7 +238,7 @@ class TestProcesses:
         other, _ = await written(old)
         new = changed(old, server)
         server.gone.add(NEW)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         await new.sql(
             "UPDATE pgqueuer SET execute_after = now() + interval '1 day' WHERE dedupe_key = $1",
             f"reindex:{other.access.account.hex()}",

@@ -164,10 +164,10 @@ class TestWhatCannotBeOpened:
             " $4::timestamptz[])",
             *([r[n] for r in lost if r["blob_id"] != still_lost["blob_id"]] for n in range(4)),
         )
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         assert await new.value(JOBS) == 0  # it rests: else each sweep would look at all again
         new.clock.advance(3601)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         assert await new.value(JOBS) == 1
         await finish(new.another())
         assert await progress(new, caller) == vector_rows.Progress(10, 0, 0, 0, missing=1)

@@ -114,7 +114,7 @@ class TestWords:
         caller, _ = await written(old)
         await old.sql("UPDATE memories SET index_version = $1", INDEX_VERSION + 1)
         new = changed(old, server, OLD)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         assert await new.value(JOBS) == 0
         assert (await progress(new, caller)).waiting == 0
 
@@ -124,7 +124,7 @@ class TestWords:
         caller, stored = await written(old, *(f"note number {n}" for n in range(130)))
         await self.outdate(old)
         new = changed(old, server)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         async with new.working():
             for n in range(20):
                 await new.remember(caller, f"a later note {n}")

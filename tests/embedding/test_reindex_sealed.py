@@ -66,7 +66,7 @@ class TestSealedAccounts:
         """As `relayer reindex --force` makes it, which finds the job running already."""
         caller, _ = await written(old, *(f"note number {n}" for n in range(100)))
         new = changed(old, server)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         server.hold.clear()
         server.asked.clear()
         async with new.working():
@@ -120,7 +120,7 @@ class TestSealedAccounts:
         await old.embed(caller, await old.remember(caller, *TEXTS))
         await written(old)
         new = changed(old, server)
-        await new.services.waiting.sweep()
+        await new.services.sweeper.sweep()
         await new.unlocked(founder, TEAM, hold_s=60)
         rows = await new.sql("SELECT priority FROM pgqueuer WHERE entrypoint = 'reindex'")
         assert [r["priority"] for r in rows] == [0, 1]

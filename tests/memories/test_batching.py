@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relayer import parking
+from relayer import quarantine
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
 from relayer.memories import indexing
@@ -186,7 +186,7 @@ async def test_what_a_worker_ended_over_goes_by_itself(
     make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever were with it would end along with it, each time until it is parked."""
-    monkeypatch.setattr(parking, "SPREAD_S", 0.0)
+    monkeypatch.setattr(quarantine, "SPREAD_S", 0.0)
     bench = make_bench(embedder=gate)
     caller = await bench.caller(await bench.account())
     texts = [f"note number {n}" for n in range(7)]

@@ -401,12 +401,12 @@ class TestSchedule:
         await self.wish(hybrid, caller, 24)
         done = "SELECT count(*) FROM consolidations WHERE state = 'done'"
         async with hybrid.working():
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
             await hybrid.until(done, 1)
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
             assert await hybrid.value("SELECT count(*) FROM consolidations") == 1
             hybrid.clock.advance(24 * 3600 + 1)
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
             await hybrid.until(done, 2)
         runs = await hybrid.services.runs.newest(caller.access, None, before=None, limit=9)
         assert [r["merged"] for r in runs] == [0, 1]
@@ -449,7 +449,7 @@ class TestSchedule:
         await said(hybrid, caller, TEA, namespace=OTHER)
         await self.wish(hybrid, caller, 24)
         async with hybrid.working():
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
             assert await hybrid.value("SELECT count(*) FROM consolidations") == 0
             await hybrid.unlocked(founder, TEAM, hold_s=120)
             await hybrid.until("SELECT count(*) FROM consolidations WHERE state = 'done'", 1)
@@ -468,13 +468,13 @@ class TestSchedule:
                 await bench.remember(one, TEA, namespace=namespace)
             await self.wish(bench, one, 24)
         queued = "SELECT count(*) FROM pgqueuer WHERE entrypoint = 'consolidate'"
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         assert await bench.value("SELECT count(*) FROM consolidations") == 4
         assert await bench.value(queued) == 4
         for one in callers[:3]:
             await bench.services.runs.start(one, TEAM)
         await bench.sql("DELETE FROM pgqueuer")  # their processes ended
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         assert await bench.value(queued) == 4
 
     async def test_a_run_whose_job_was_lost_goes_on(self, hybrid: Bench, caller: Caller) -> None:
@@ -483,7 +483,7 @@ class TestSchedule:
         run = await hybrid.services.runs.start(caller, TEAM)
         await hybrid.sql("DELETE FROM pgqueuer")
         async with hybrid.working():
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
             await hybrid.until("SELECT count(*) FROM consolidations WHERE state = 'done'", 1)
         assert (await listed(hybrid, caller, run["run_id"]))[0]["merged"] == 1
 

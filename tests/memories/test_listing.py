@@ -77,7 +77,7 @@ async def test_each_state(bench: Bench) -> None:
         shown = await bench.services.memory.newest(caller, [TEAM], limit=9, state=state)
         assert state == "all" or {m.state.name for m in shown} == {state}
     assert await texts(bench, caller, pinned=True) == ["pinned"]
-    aside = await listing.set_aside(bench.storage.database, caller.access.account, None)
+    aside = await listing.count_set_aside(bench.storage.database, caller.access.account, None)
     assert list(aside.values()) == [
         listing.SetAside(revisions=1, superseded=1, pending=1, rejected=1)
     ]

@@ -139,13 +139,13 @@ INSIDES = {
     ),
     "prometheus-client": Inside(
         "pyproject.toml",
-        frozenset(["relayer/telemetry/gone.py"]),
+        frozenset(["relayer/telemetry/dead_workers.py"]),
         r"mmap_dict|mark_process_dead",
         _of_prometheus,
     ),
     "pgqueuer": Inside(
         "pyproject.toml",
-        frozenset(["relayer/outcomes.py", "relayer/jobs.py"]),
+        frozenset(["relayer/acknowledgements.py", "relayer/jobs.py"]),
         r"\(Queries\)|\.job_context",
         _of_pgqueuer,
     ),

@@ -182,7 +182,7 @@ async def _look_at_counts(walk: "Walk", caller: Caller) -> None:
     """Counts are of rows: what is over counts until it is erased."""
     account = caller.access.account
     row = await account_rows.find_account(walk.bench.storage.database, account)
-    aside = await listing.set_aside(walk.bench.storage.database, account, None)
+    aside = await listing.count_set_aside(walk.bench.storage.database, account, None)
     counted = sum(aside.values(), start=listing.SetAside())
     kept = list(walk.must.memories.values())
     assert row is not None

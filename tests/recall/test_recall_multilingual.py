@@ -76,7 +76,7 @@ async def test_a_relayer_that_changes_to_it_finds_what_it_has_meanwhile_and_then
     models = "SELECT DISTINCT model FROM vectors"
     assert [row[0] for row in await changed.sql(models)] == [ENGLISH.model_id]
     assert (await changed.texts(caller, "How old is the boiler?"))[0] == texts[0]
-    await changed.services.waiting.sweep()
+    await changed.services.sweeper.sweep()
     async with changed.working():
         await changed.until(
             "SELECT count(*) FROM vectors WHERE model = $1", 3, MULTILINGUAL.model_id

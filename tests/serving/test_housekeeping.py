@@ -93,7 +93,7 @@ async def test_what_waits_is_queued_once(several: list[Bench]) -> None:
     async with bench.storage.database.connection() as connection:
         for _ in range(2):
             await queue.enqueue(connection, queue.REINDEX, caller.access.account)
-    await asyncio.gather(*(b.services.waiting.sweep() for b in several))
+    await asyncio.gather(*(b.services.sweeper.sweep() for b in several))
     waiting = await bench.sql("SELECT dedupe_key FROM pgqueuer WHERE entrypoint = 'reindex'")
     assert len(waiting) == 1
 

@@ -1,6 +1,6 @@
 """A real worker on a real queue.
 
-Not here: jobs that end their workers, and what the queue keeps of jobs (`test_jobs_parked.py`).
+Not here: jobs that end their workers, and what the queue keeps of jobs (`test_quarantine.py`).
 """
 
 import asyncio
@@ -159,11 +159,11 @@ class TestSweep:
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.sql("DELETE FROM pgqueuer")
-        await hybrid.services.waiting.sweep()
+        await hybrid.services.sweeper.sweep()
         assert await payloads(hybrid) == []  # its job may still be on its way
         hybrid.clock.advance(121)
         for _ in range(2):
-            await hybrid.services.waiting.sweep()
+            await hybrid.services.sweeper.sweep()
         assert await payloads(hybrid) == [("reindex", caller.access.account)]
         async with hybrid.working():
             await hybrid.until(VECTORS, 1)
@@ -179,7 +179,7 @@ class TestSweep:
             await analyze(bench, caller, "FACT: The roof leaks.")
             await bench.sql("DELETE FROM pgqueuer")
             bench.clock.advance(121)
-            await bench.services.waiting.sweep()
+            await bench.services.sweeper.sweep()
             async with bench.working():
                 await bench.until("SELECT count(*) FROM memories", 1)
             await model.close()
@@ -203,7 +203,7 @@ class TestSweep:
         await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.sql("DELETE FROM pgqueuer")
         hybrid.clock.advance(121)
-        await hybrid.services.waiting.sweep()
+        await hybrid.services.sweeper.sweep()
         assert await payloads(hybrid) == [("reindex", caller.access.account)]
 
     async def test_a_broken_account_does_not_stop_the_others(self, hybrid: Bench) -> None:
@@ -215,14 +215,14 @@ class TestSweep:
         spoil = "UPDATE accounts SET grant_serial = 1 WHERE account_id = $1"
         await hybrid.sql(spoil, broken.account)
         hybrid.clock.advance(121)
-        await hybrid.services.waiting.sweep()
+        await hybrid.services.sweeper.sweep()
         assert await payloads(hybrid) == [("reindex", caller.access.account)]
 
     async def test_without_an_embedder_nothing_waits(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "Anna prefers tea.")
         bench.clock.advance(121)
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         sealed = await bench.account("sealed")
         await bench.remember(await bench.unlocked(sealed, TEAM), "one apple")
         await bench.unlocked(sealed, TEAM, hold_s=60)
@@ -248,11 +248,11 @@ async def long_reindexing(bench: Bench) -> Bench:
             outbox=storage.outbox,
         ),
         custody=storage.custody,
-        waiting=services.waiting,
+        sweeper=services.sweeper,
         slice_s=0,
     )
     bench.clock.advance(121)
-    await services.waiting.sweep()
+    await services.sweeper.sweep()
     return replace(bench, services=replace(services, worker=worker))
 
 
@@ -344,8 +344,8 @@ async def test_a_turn_whose_bytes_are_missing_has_one_failed_job_however_often_i
             await bench.until(FAILED, 1)
             bench.clock.advance(121)
             for _ in range(3):
-                await bench.services.waiting.sweep()
-                await bench.services.waiting.resume(caller.access.account, [TEAM])
+                await bench.services.sweeper.sweep()
+                await bench.services.sweeper.resume(caller.access.account, [TEAM])
             assert await bench.value(JOBS) == 1
             await bench.sql("INSERT INTO blobs SELECT * FROM aside")
             await bench.sql(AGE, HELD - timedelta(minutes=1))
@@ -353,7 +353,7 @@ async def test_a_turn_whose_bytes_are_missing_has_one_failed_job_however_often_i
             assert await bench.value(FAILED) == 1, "its time is not over"
             await bench.sql(AGE, timedelta(minutes=1))
             await forget(bench)
-            await bench.services.waiting.sweep()
+            await bench.services.sweeper.sweep()
             await bench.until("SELECT count(*) FROM memories", 1)
             await bench.until(JOBS, 0)
         await model.close()

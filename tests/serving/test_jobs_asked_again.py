@@ -12,10 +12,10 @@ import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
+from relayer.acknowledgements import Acknowledgements
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
-from relayer.outcomes import Outcomes
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
 from tests.queueing import CUT_OFF, JOBS, RUNS, VECTORS, RunningJob, running_job
@@ -157,14 +157,16 @@ async def test_heartbeats_and_ends_of_the_same_ones_wait_for_each_other_in_turn(
     database = bench.storage.database
     async with database.connection() as worker:
         ended = await dequeued(worker, queue.RESEAL)
-        outcomes = Outcomes(AsyncpgDriver(worker), database=database, places={})
+        worker_queries = Acknowledgements(AsyncpgDriver(worker), database=database, places={})
         await bench.sql("UPDATE pgqueuer SET updated = now() WHERE id = $1", ended[0].id)
         async with database.transaction() as connection:
             await queue.enqueue(connection, queue.RESEAL, accounts[1])
-            beating = asyncio.create_task(outcomes.update_heartbeat([job.id for job in ended]))
+            beating = asyncio.create_task(
+                worker_queries.update_heartbeat([job.id for job in ended])
+            )
             await bench.until(BLOCKED, 1)
             ending = asyncio.create_task(
-                outcomes.log_jobs([(job, "successful", None) for job in ended])
+                worker_queries.log_jobs([(job, "successful", None) for job in ended])
             )
             await bench.until(BLOCKED, 2)
         await asyncio.gather(beating, ending)

@@ -1,6 +1,6 @@
 """A worker that loses its connection to the database, or its queue, while jobs run.
 
-Not here: jobs whose worker ended (`test_jobs_parked.py`).
+Not here: jobs whose worker ended (`test_quarantine.py`).
 """
 
 import asyncio

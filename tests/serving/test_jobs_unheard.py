@@ -84,7 +84,7 @@ def far_from(bench: Bench, way: Network) -> Bench:
             outbox=storage.outbox,
         ),
         custody=storage.custody,
-        waiting=services.waiting,
+        sweeper=services.sweeper,
     )
     return replace(bench, services=replace(services, worker=worker))
 

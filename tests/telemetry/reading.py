@@ -10,7 +10,7 @@ import httpx
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from relayer.telemetry.pending import settle
+from relayer.telemetry.deferred_counters import flush
 from tests.life import WAIT_S_MAX
 
 
@@ -62,7 +62,7 @@ def counted(*names: str) -> Scrape:
 
     After thousands of tests, to read all takes fifty times as long.
     """
-    settle()
+    flush()
     registry = REGISTRY.restricted_registry(names) if names else REGISTRY
     return Scrape(
         {

@@ -18,8 +18,8 @@ import pytest
 from relayer.app import build_app
 from relayer.blobs.store import FolderStore, PostgresStore
 from relayer.database.pool import Database
-from relayer.monitoring.lately import Lately
 from relayer.monitoring.readiness import CHECKS, Readiness, Room
+from relayer.monitoring.single_flight import SingleFlight
 from relayer.settings import Settings
 from relayer.storage import Storage, blobs_on
 from tests.conftest import TestDatabase
@@ -255,15 +255,15 @@ async def test_one_reading_for_all_who_ask_at_once() -> None:
         await gate.wait()
         return readings
 
-    lately = Lately(read, kept_s=1.0, now=lambda: clock[0])
-    asked = [asyncio.create_task(lately()) for _ in range(500)]
+    reading = SingleFlight(read, kept_s=1.0, now=lambda: clock[0])
+    asked = [asyncio.create_task(reading()) for _ in range(500)]
     await asyncio.sleep(0)
     gate.set()
     assert set(await asyncio.gather(*asked)) == {1}
     clock[0] = 0.99
-    assert await lately() == 1
+    assert await reading() == 1
     clock[0] = 1.0
-    assert set(await asyncio.gather(*(lately() for _ in range(500)))) == {2}
+    assert set(await asyncio.gather(*(reading() for _ in range(500)))) == {2}
 
 
 async def test_who_gives_up_takes_the_reading_from_nobody() -> None:
@@ -273,8 +273,8 @@ async def test_who_gives_up_takes_the_reading_from_nobody() -> None:
         await gate.wait()
         return "read"
 
-    lately = Lately(read, kept_s=1.0)
-    first, second = asyncio.create_task(lately()), asyncio.create_task(lately())
+    reading = SingleFlight(read, kept_s=1.0)
+    first, second = asyncio.create_task(reading()), asyncio.create_task(reading())
     await asyncio.sleep(0)
     first.cancel()
     gate.set()
@@ -293,10 +293,10 @@ async def test_a_reading_that_fails_is_taken_again() -> None:
             raise answer
         return answer
 
-    lately = Lately(read, kept_s=1.0)
+    reading = SingleFlight(read, kept_s=1.0)
     with pytest.raises(LookupError):
-        await lately()
-    assert await lately() == "read"
+        await reading()
+    assert await reading() == "read"
 
 
 async def test_a_reading_knows_nothing_of_who_asked() -> None:
@@ -307,6 +307,6 @@ async def test_a_reading_knows_nothing_of_who_asked() -> None:
 
     token = who.set("somebody")
     try:
-        assert await Lately(read, kept_s=1.0)() == "nobody"
+        assert await SingleFlight(read, kept_s=1.0)() == "nobody"
     finally:
         who.reset(token)

@@ -127,7 +127,7 @@ class TestKeys:
         await bench.remember(await owner.caller(), "Anna prefers tea.")
         await owner.rotate(reseal="all")
         await bench.sql("DELETE FROM pgqueuer")
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         assert await bench.value(JOBS) == 1
 
     async def test_ending_custody_with_new_keys_locks_the_relayer_out(self, bench: Bench) -> None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from memrelay import MemoryClient
-from relayer.parking import TAKEN_MAX
+from relayer.quarantine import TAKEN_MAX
 from tests.torture.ground import Ground
 
 WORD = "bitterroot"

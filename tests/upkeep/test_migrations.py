@@ -75,7 +75,7 @@ async def test_what_the_first_revision_holds_is_followed_up(
         caller = await bench.caller(founder)
         assert await bench.texts(caller, "Anna's tea", mode="keyword") == ["Anna prefers tea."]
         bench.clock.advance(121)
-        await bench.services.waiting.sweep()
+        await bench.services.sweeper.sweep()
         async with bench.working():
             await bench.until("SELECT count(*) FROM pgqueuer", 0)
         row = (await bench.sql("SELECT * FROM memories"))[0]

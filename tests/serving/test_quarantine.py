@@ -6,7 +6,7 @@ import pytest
 
 from relayer.database import queue
 from relayer.jobs import HELD
-from relayer.parking import PARKED_MAX, PARKED_MIN, TAKEN_MAX, parked_for
+from relayer.quarantine import QUARANTINE_MAX, QUARANTINE_MIN, TAKEN_MAX, quarantine_time
 from tests.queueing import JOBS, VECTORS, forget
 from tests.services import Bench
 
@@ -29,7 +29,7 @@ async def test_a_job_that_ends_its_workers_is_parked_and_others_go_on(hybrid: Be
         await hybrid.until(VECTORS, 1)
         await hybrid.until(PARKED_JOBS, 1)
         await hybrid.sql("UPDATE memories SET created_at = created_at - interval '1 hour'")
-        await hybrid.services.waiting.sweep()
+        await hybrid.services.sweeper.sweep()
         await hybrid.until(JOBS, 1)  # the account was gone through; what is parked stays so
         assert await hybrid.value(VECTORS) == 1
         await hybrid.sql("UPDATE pgqueuer SET execute_after = now()")
@@ -45,8 +45,8 @@ async def test_a_job_that_ends_workers_again_is_parked_for_longer(hybrid: Bench)
     async with hybrid.working():
         await hybrid.until(PARKED_JOBS.replace("9 minutes", "75 minutes"), 1)
     ages = [timedelta(), timedelta(minutes=10), timedelta(hours=3), timedelta(days=9)]
-    assert [parked_for(age) for age in ages] == [
-        PARKED_MIN, timedelta(minutes=20), timedelta(hours=6), PARKED_MAX,
+    assert [quarantine_time(age) for age in ages] == [
+        QUARANTINE_MIN, timedelta(minutes=20), timedelta(hours=6), QUARANTINE_MAX,
     ]  # fmt: skip
 
 

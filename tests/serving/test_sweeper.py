@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from relayer import waiting
+from relayer import sweeper
 from relayer.memories.opening import Caller
 from tests.editing import writer
 from tests.openai_server import OpenAIServer
@@ -42,24 +42,24 @@ async def test_failed_jobs_are_forgotten_whatever_else_fails(
 async def test_turns_that_fail_hide_no_later_ones(
     thinking: Bench, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "RESUME_MAX", 2)
+    monkeypatch.setattr(sweeper, "RESUME_MAX", 2)
     await kept(thinking, await writer(thinking), server, 3)
     await thinking.sql("DELETE FROM pgqueuer")
-    await thinking.services.waiting.sweep()
+    await thinking.services.sweeper.sweep()
     assert await thinking.value(QUEUED) == 2
     await thinking.sql("UPDATE pgqueuer SET status = 'failed', updated = now()")
-    await thinking.services.waiting.sweep()
+    await thinking.services.sweeper.sweep()
     assert await thinking.value(QUEUED) == 1
 
 
 async def test_nothing_is_put_in_for_what_is_queued(thinking: Bench, server: OpenAIServer) -> None:
     caller = await writer(thinking)
     await kept(thinking, caller, server, 3)
-    await thinking.services.waiting.sweep()
+    await thinking.services.sweeper.sweep()
     put_in = "SELECT last_value FROM pgqueuer_id_seq"  # also by what was in conflict
     before = await thinking.value(put_in)
-    await thinking.services.waiting.sweep()
-    await thinking.services.waiting.resume(caller.access.account, [TEAM])
+    await thinking.services.sweeper.sweep()
+    await thinking.services.sweeper.resume(caller.access.account, [TEAM])
     assert (await thinking.value(put_in), await thinking.value(QUEUED)) == (before, 3)
 
 
@@ -70,8 +70,8 @@ async def test_no_error_of_resuming_is_told_in_its_own_words(
     await bench.remember(caller, "Anna prefers tea.")
     await bench.sql("ALTER TABLE episodes RENAME TO lost")
     services = bench.services
-    services.waiting.resume_soon(caller.access.account, [TEAM])
-    done = await asyncio.gather(*services.waiting._resuming, return_exceptions=True)
+    services.sweeper.resume_soon(caller.access.account, [TEAM])
+    done = await asyncio.gather(*services.sweeper._resuming, return_exceptions=True)
     assert done == [None]
     [line] = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert (line.getMessage(), vars(line)["cause"]) == ("resuming waits", "UndefinedTableError")

@@ -1,6 +1,7 @@
 """Counts of workers that have ended: added up in one file of each kind, so that they take no room.
 
-Not here: room for those that live (`room.py`), who asks for the sums (`monitoring/exposition.py`).
+Not here: room for those that live (`preallocation.py`), who asks for the sums
+(`monitoring/exposition.py`).
 
 - Whoever reads the files holds a lock that all readers share; whoever adds a worker's counts to
   those of the others has it alone. So nobody reads them twice, or not at all, and no sum falls.
@@ -30,8 +31,8 @@ _values_of: Callable[..., Any] = MmapedDict.read_all_values_from_file
 
 
 @contextmanager
-def unchanged(folder: Path) -> Iterator[None]:
-    """Read the counts while nobody moves any."""
+def read_lock(folder: Path) -> Iterator[None]:
+    """Hold the readers' lock on the counts: nobody moves any meanwhile."""
     with ExitStack() as held:
         # A supervisor of a release before this made no lock, and moves none.
         with suppress(FileNotFoundError):
@@ -46,7 +47,7 @@ def make_lock(folder: Path) -> None:
     (folder / LOCK).touch(mode=0o600)
 
 
-def add_gone(folder: Path, pids: set[int]) -> bool:
+def add_dead_workers(folder: Path, pids: set[int]) -> bool:
     """Add up what these workers counted, which have ended, and take them off `pids`; False while
     somebody reads.
 

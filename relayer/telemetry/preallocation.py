@@ -13,21 +13,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-SEVERAL: Final = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the files; set in workers alone
-ROOM_BYTES: Final = 4 * 2**20  # of each file; several times what the series there are take
+COUNTS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the files; set in workers alone
+FILE_BYTES: Final = 4 * 2**20  # of each file; several times what the series there are take
 KINDS: Final = ("counter", "histogram", "gauge_livesum")  # a file each, by the library's names
 
 
-def take_room(environment: MutableMapping[str, str]) -> None:
+def preallocate(environment: MutableMapping[str, str]) -> None:
     """Make this process's files as large as they become, or have it share no counts."""
-    if (folder := environment.get(SEVERAL)) is None:
+    if (folder := environment.get(COUNTS_FOLDER)) is None:
         return
     files = [Path(folder, f"{kind}_{os.getpid()}.db") for kind in KINDS]
     try:
         for path in files:
             _fill(path)
     except OSError:
-        del environment[SEVERAL]
+        del environment[COUNTS_FOLDER]
         for path in files:
             with suppress(OSError):
                 path.unlink()
@@ -40,7 +40,7 @@ def _fill(path: Path) -> None:
     beside = path.with_suffix(".new")
     try:
         with beside.open("wb") as file:
-            file.write(bytes(ROOM_BYTES))
+            file.write(bytes(FILE_BYTES))
             os.fsync(file.fileno())  # else the system may find out later that there is no room
         beside.rename(path)
     finally:

@@ -1,4 +1,4 @@
-"""A reading that is taken once for all who ask in the same moment.
+"""One flight for all callers: a reading is taken once for all who ask in the same moment.
 
 Not here: what is read.
 
@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lately(Generic[T]):
-    """What `read` gave at most `kept_s` seconds ago; it raises nothing that is expected."""
+class SingleFlight(Generic[T]):
+    """Returns what `read` gave at most `kept_s` seconds ago; `read` raises nothing expected."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class Lately(Generic[T]):
         self._reading: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        """The last reading, or a new one."""
+        """Return the last reading, or a new one."""
         if self._last is not None and self._now() - self._last[0] < self._kept_s:
             return self._last[1]
         if self._reading is None:
             # Nobody's own: whoever asked first may give up, and its ids and places are its own.
-            self._reading = asyncio.create_task(self._taken(), context=Context())
+            self._reading = asyncio.create_task(self._take(), context=Context())
         return await asyncio.shield(self._reading)
 
-    async def _taken(self) -> T:
+    async def _take(self) -> T:
         try:
             value = await self._read()
             self._last = (self._now(), value)

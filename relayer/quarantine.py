@@ -1,4 +1,4 @@
-"""Setting jobs aside that end every worker which takes them, so that the others go on.
+"""A quarantine of poison jobs, which end every worker that takes them, so that the others go on.
 
 Not here: what jobs do, and how they fail in words (`jobs.py`).
 
@@ -23,16 +23,19 @@ from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
 
 TAKEN_MAX: Final = 5  # in vain; processes also end for reasons that are not a job's
-PARKED_MIN: Final = timedelta(minutes=10)
-PARKED_MAX: Final = timedelta(days=1)  # another release may cope with it
+QUARANTINE_MIN: Final = timedelta(minutes=10)
+QUARANTINE_MAX: Final = timedelta(days=1)  # another release may cope with it
 SPREAD_S: Final = 2.0  # over which jobs are begun that a worker ended over
-log = logging.getLogger("relayer.parking")
+log = logging.getLogger("relayer.quarantine")
 
 
-async def set_aside(
+async def isolate(
     database: Database, job: Job, account: AccountId, ids: Sequence[uuid.UUID], *, taken: int
 ) -> bool:
-    """Whether a job was taken apart that workers kept ending over, `taken` times by now.
+    """Take a job apart, or put it off, over which workers ended `taken` times by now.
+
+    Returns:
+        True if it was taken apart; False if it is to be done now.
 
     Raises:
         RetryRequested: it was about one thing only, and is parked.
@@ -45,13 +48,13 @@ async def set_aside(
         return False
     if len(ids) <= 1:
         log.error("a job is parked", extra={"event": "jobs.parked", "job": job.entrypoint})
-        raise RetryRequested(parked_for(datetime.now(UTC) - job.created), "parked")
+        raise RetryRequested(quarantine_time(datetime.now(UTC) - job.created), "parked")
     async with database.connection() as connection:
         for one in ids:
             await queue.enqueue(connection, job.entrypoint, account, [one], priority=job.priority)
     return True
 
 
-def parked_for(age: timedelta) -> timedelta:
-    """How long a job of that age is put off: each time about three times as long as before."""
-    return min(max(2 * age, PARKED_MIN), PARKED_MAX)
+def quarantine_time(age: timedelta) -> timedelta:
+    """Return how long to put off a job of that age: about three times as long each time."""
+    return min(max(2 * age, QUARANTINE_MIN), QUARANTINE_MAX)

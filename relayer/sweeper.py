@@ -1,4 +1,4 @@
-"""Work that waits: for keys, since its job was lost, or since another model or release left it.
+"""A sweeper queues work that waits: for keys, or as its job was lost or another model came.
 
 Not here: doing it (`jobs.py`), what is due (`database`), queueing a job (`database.queue`).
 
@@ -39,8 +39,8 @@ RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
 
 
-class Waiting:
-    """Queues what waits, of any account."""
+class Sweeper:
+    """Queues the work that waits, of any account."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a worker takes of the queue, and what became of it: over, failed, or to begin again.
+"""Jobs that a worker takes off the queue, and how it acknowledges them: over, failed, again.
 
 Not here: what jobs do (`jobs.py`), statements (`database.queue`).
 """
@@ -26,7 +26,7 @@ Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 
 
 @dataclass
-class Outcomes(Queries):
+class Acknowledgements(Queries):
     """pgqueuer's statements; but each kind has places of its own, and what was asked for while it
     ran begins again instead of ending.
 
