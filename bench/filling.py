@@ -1,6 +1,6 @@
 """Namespaces filled directly: real envelopes, real words, vectors near those of real sentences.
 
-Not here: the sentences (`sentences.py`), the site (`running.py`).
+Not here: the sentences (`sentences.py`), the site (`run_file.py`).
 
 - Rows are written by the relayer's own statement, a thousand at a time; only receipts and jobs are
   left out. Vectors come by COPY, turned by the namespace's key as the relayer turns them.

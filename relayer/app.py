@@ -70,7 +70,7 @@ def build_app(
     exposition = Exposition(
         database=storage.database,
         readiness=readiness,
-        index_bytes=lambda: services.resident.size_bytes,
+        index_bytes=lambda: services.memory_index.size_bytes,
     )
 
     async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
@@ -214,6 +214,6 @@ def _lifespan(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await close_all([services.resident, *models])
+            await close_all([services.memory_index, *models])
 
     return lifespan

@@ -13,7 +13,7 @@
     ├── UpgradeRequired     426  a client too old to send a nonce
     ├── RateLimited         429  with Retry-After
     ├── Corrupted           500  a stored object does not match its name or its row
-    ├── NotOffered          501  this relayer was set up without what it takes
+    ├── NotConfigured       501  this relayer was set up without what it takes
     └── Unavailable         503  database, blob store, embedder or model away; with Retry-After
 
 It does not own HTTP rendering (`app.py` does). Messages are written for the person at the other
@@ -130,7 +130,7 @@ class Corrupted(RelayerError):
     code = "store.corrupted"
 
 
-class NotOffered(RelayerError):
+class NotConfigured(RelayerError):
     """This relayer was set up without what the request takes: no fault, and it will not pass."""
 
     status = 501
@@ -149,9 +149,9 @@ class Unavailable(RelayerError):
         super().__init__(message, code=code, retry_after_s=retry_after_s)
 
 
-class TooSlow(Unavailable):
+class UpstreamTimeout(Unavailable):
     """What is behind the relayer worked until its time was over: asking again costs it as much."""
 
 
-class Overtaxed(Unavailable):
+class UpstreamOverloaded(Unavailable):
     """What is behind the relayer failed at what it was asked, and then at nothing else."""

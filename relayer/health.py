@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
-from relayer.running import running_url
+from relayer.run_file import running_url
 
 TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 64 * 2**10

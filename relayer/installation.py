@@ -1,7 +1,7 @@
 """An installation: its folder, its key and its database, opened, made, or refused as another's.
 
 Not here: the parts that are built on it (`storage.py`); the embedded server
-(`postgres/embedded.py`); who serves a folder (`running.py`).
+(`postgres/embedded.py`); who serves a folder (`run_file.py`).
 
 - A key is made once, and only where nothing was written by another.
 - Nothing is made where nobody asked for it.

@@ -43,8 +43,8 @@ from relayer.errors import (
     NotAllowed,
     QuotaExceeded,
     RelayerError,
-    TooSlow,
     Unavailable,
+    UpstreamTimeout,
 )
 from relayer.journal.outbox import Outbox
 from relayer.logs import warn
@@ -356,7 +356,7 @@ class Worker:
                 raise RetryRequested(wait, "no key here") from None
         except QuotaExceeded as error:
             raise RetryRequested(timedelta(hours=1), error.code) from None
-        except TooSlow as error:
+        except UpstreamTimeout as error:
             raise RetryRequested(_backoff(job, 1.0, SLOW_S_MAX), error.code) from None
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None

@@ -26,7 +26,7 @@ from relayer.answers.completion import Completion, Fault, read
 from relayer.answers.decoding import Fit, find_last
 from relayer.answers.reasoning import strip_reasoning
 from relayer.concurrency import pause_slot
-from relayer.errors import Overtaxed, TooSlow, Unavailable
+from relayer.errors import Unavailable, UpstreamOverloaded, UpstreamTimeout
 from relayer.parameters import Named, Parameters
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
@@ -66,7 +66,7 @@ class _Failure:
     retry: bool = False
     invalid: bool = False  # an answer came, but not one that can be used
     other: bool = False  # something came that is no completion at all
-    overtaxed: bool = False  # nothing came, while something did for another prompt
+    overloaded: bool = False  # nothing came, while something did for another prompt
     named: tuple[Named, ...] = ()
     retry_after_s: float | None = None
 
@@ -116,7 +116,8 @@ class LanguageModel:
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
                 well, or an answer without such a value.
-            Overtaxed: with `patient`: at this prompt alone the model fails, or comes to no end.
+            UpstreamOverloaded: with `patient`: at this prompt alone the model fails, or comes to
+                no end.
         """
         until = self._until(PATIENCE if patient else 1)
         question = _Question(system, user, schema_name, schema)
@@ -151,14 +152,14 @@ class LanguageModel:
 
     async def _judged(self, failure: _Failure, question: _Question, until: float) -> _Failure:
         """Return the failure as one of this prompt, where another is answered at that moment."""
-        overtaxed = failure.cause == _DEADLINE or failure.status >= 500
-        if overtaxed:
+        overloaded = failure.cause == _DEADLINE or failure.status >= 500
+        if overloaded:
             until = self._until()  # to ask another there may be no time left
         elif not (failure.other or failure.status in _PROMPT_REFUSED):
             return failure
         other = await self._completion(replace(question, user=_ANOTHER), until)
         if isinstance(other, Completion) or other.invalid:
-            return _Failure("prompt refused", invalid=True, overtaxed=overtaxed)
+            return _Failure("prompt refused", invalid=True, overloaded=overloaded)
         return failure
 
     async def _timed(self, question: _Question, until: float) -> Completion | _Failure:
@@ -269,11 +270,11 @@ def _error(failure: _Failure) -> Unavailable:
     _log.warning("language model: %s", failure.cause)
     llm_failed(failure.cause)
     if failure.invalid:
-        useless = Overtaxed if failure.overtaxed else Unavailable
+        useless = UpstreamOverloaded if failure.overloaded else Unavailable
         error = useless("The language model gave no usable answer.", code="llm.invalid_output")
     else:
         retry_after_s = min(max(math.ceil(failure.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
-        away = TooSlow if failure.cause == _DEADLINE else Unavailable
+        away = UpstreamTimeout if failure.cause == _DEADLINE else Unavailable
         error = away(
             "The language model is not available.",
             code="llm.unavailable",

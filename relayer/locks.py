@@ -1,6 +1,6 @@
 """Locks on files (flock): the kernel drops one when the last process that holds it ends, however.
 
-Not here: which files, and who waits for them (`running.py`, `postgres/`).
+Not here: which files, and who waits for them (`run_file.py`, `postgres/`).
 """
 
 import fcntl

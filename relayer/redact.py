@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Final
 
-from relayer.pieces import AT_ONCE, substituted
+from relayer.chunks import AT_ONCE, substituted
 from relayer.secret_kinds import SHAPES
 
 _PRIVATE_KEY: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")

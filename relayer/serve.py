@@ -26,7 +26,7 @@ from relayer.http.acceptor import Acceptor
 from relayer.http.connections import Bounds, bounded
 from relayer.installation import make_folder, opened
 from relayer.process import collect_rarely, forbid_core_files, loading, lock_memory
-from relayer.running import alone, announced
+from relayer.run_file import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry import tracing

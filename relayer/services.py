@@ -13,7 +13,7 @@ from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.models import Embedders
 from relayer.events.delivery import Delivery
-from relayer.events.outward import Poster
+from relayer.events.egress import Poster
 from relayer.events.webhooks import Webhooks
 from relayer.extraction.facts import Extractor
 from relayer.extraction.model import LlmExtractor
@@ -47,11 +47,11 @@ from relayer.memories.states import StateChanger
 from relayer.memories.turn_facts import TurnFacts
 from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
+from relayer.memory_index.index import MemoryIndex
 from relayer.query.vectors import QueryEmbedder
 from relayer.recovery.collection import Collector
 from relayer.recovery.lost import Finder
 from relayer.recovery.restore import Restore
-from relayer.resident.index import ResidentIndex
 from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
 from relayer.sweeper import Sweeper
@@ -84,7 +84,7 @@ class Services:
     state_changer: StateChanger
     turns: Turns
     recaller: RecallService
-    resident: ResidentIndex
+    memory_index: MemoryIndex
     indexer: Indexer
     analysis: Analysis
     asking: Asking
@@ -136,8 +136,8 @@ def build_services(
     embedders = Embedders(
         current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
     )
-    resident = ResidentIndex(database=database, bytes_max=settings.index_memory_bytes)
-    recaller = _recaller(parts, embedders, resident)
+    memory_index = MemoryIndex(database=database, bytes_max=settings.index_memory_bytes)
+    recaller = _recaller(parts, embedders, memory_index)
     indexer = Indexer(database=database, opener=opener, embedder=for_storing(embedder))
     analysis = _analysis(parts, recaller, request_timeout_s=settings.request_timeout_s)
     planner = Planner(database=database, opener=opener, namespaces=namespaces, clock=clock)
@@ -172,12 +172,12 @@ def build_services(
         state_changer=_state_changer(parts),
         turns=Turns(database=database, opener=opener, namespaces=namespaces, clock=clock),
         recaller=recaller,
-        resident=resident,
+        memory_index=memory_index,
         indexer=indexer,
         analysis=analysis,
         asking=Asking(recaller=recaller, model=language_model),
         restore=restore,
-        manual=_manual(parts, resident),
+        manual=_manual(parts, memory_index),
         eraser=parts.eraser,
         forgetting=forgetting,
         expiry=expiry,
@@ -291,7 +291,7 @@ def _state_changer(parts: _Parts) -> StateChanger:
     )
 
 
-def _manual(parts: _Parts, resident: ResidentIndex) -> Manual:
+def _manual(parts: _Parts, resident: MemoryIndex) -> Manual:
     return Manual(
         database=parts.storage.database,
         namespaces=parts.storage.namespaces,
@@ -302,7 +302,7 @@ def _manual(parts: _Parts, resident: ResidentIndex) -> Manual:
     )
 
 
-def _recaller(parts: _Parts, embedders: Embedders, resident: ResidentIndex) -> RecallService:
+def _recaller(parts: _Parts, embedders: Embedders, resident: MemoryIndex) -> RecallService:
     storage = parts.storage
     return RecallService(
         database=storage.database,

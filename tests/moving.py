@@ -12,7 +12,7 @@ from relayer.archives.leaving import Leaving, Part
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.memories.opening import Caller
-from relayer.moved import Moved
+from relayer.portable import Moved
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.settings import Settings
 from relayer.upkeep import provision

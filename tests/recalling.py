@@ -3,7 +3,7 @@
 from typing import Any
 
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Recalled
+from relayer.memories.recall import Recalled, RecalledMemory
 from relayer.query.query import Query
 from tests.services import TEAM, Bench
 
@@ -14,6 +14,6 @@ async def recalled(bench: Bench, caller: Caller, text: str, **members: Any) -> R
     return await bench.services.recaller.recall(caller, query)
 
 
-async def found(bench: Bench, caller: Caller, text: str, **members: Any) -> list[Found]:
+async def found(bench: Bench, caller: Caller, text: str, **members: Any) -> list[RecalledMemory]:
     """The memories of that answer, best first."""
     return list((await recalled(bench, caller, text, **members)).found)

@@ -8,14 +8,14 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from relayer.database import resident as rows
+from relayer.database import memory_index as rows
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Recalled
+from relayer.memory_index import index as resident_index
+from relayer.memory_index import namespace
+from relayer.memory_index.index import MemoryIndex
+from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query.query import Query
-from relayer.resident import index as resident_index
-from relayer.resident import namespace
-from relayer.resident.index import ResidentIndex
-from relayer.resident.namespace import Resident
 from relayer.sealed.keys import Namespace
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
@@ -69,14 +69,14 @@ class Twins:
         asked = Query(**{"namespaces": [TEAM], **query})
         return await bench.services.recaller.recall(await self.caller(bench), asked)
 
-    async def residents(self, *namespaces: Namespace) -> list[Resident] | None:
+    async def residents(self, *namespaces: Namespace) -> list[LoadedNamespace] | None:
         """What a request of now would find in memory."""
         caller = await self.caller(self.held)
         entries = [
             await self.held.storage.namespaces.find(self.founder.account, n) for n in namespaces
         ]
         numbers = [entry.namespace_id for entry in entries if entry is not None]
-        return await self.held.services.resident.find(caller.access, numbers)
+        return await self.held.services.memory_index.find(caller.access, numbers)
 
     async def hold(self, *namespaces: Namespace) -> None:
         """Wait until these are answered from memory."""
@@ -131,10 +131,10 @@ async def twins(
     items += await held.remember(caller, *TALK[8:], namespace=OTHER)
     await held.embed(caller, items)
     yield twins
-    await held.services.resident.close()
+    await held.services.memory_index.close()
 
 
-async def held_now(twins: Twins) -> Resident:
+async def held_now(twins: Twins) -> LoadedNamespace:
     """The namespace as it is held now."""
     await twins.hold(TEAM)
     found = await twins.residents(TEAM)
@@ -142,7 +142,7 @@ async def held_now(twins: Twins) -> Resident:
     return found[0]
 
 
-async def read_anew(twins: Twins) -> Resident:
+async def read_anew(twins: Twins) -> LoadedNamespace:
     """The namespace as somebody reads it who has held nothing before."""
     index = index_of(twins.held, PLENTY)
     await held_by(twins, index, TEAM)
@@ -153,7 +153,7 @@ async def read_anew(twins: Twins) -> Resident:
     return found[0]
 
 
-def content_of(resident: Resident) -> list[Any]:
+def content_of(resident: LoadedNamespace) -> list[Any]:
     """All that a namespace holds, in an order of its own."""
     vectors = {
         scope: sorted(zip(its.at.tolist(), its.units.T.tolist(), strict=True))
@@ -180,11 +180,11 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     return calls
 
 
-def index_of(bench: Bench, bytes_max: int) -> ResidentIndex:
+def index_of(bench: Bench, bytes_max: int) -> MemoryIndex:
     """One that has room for so much of namespaces, and some more for rows."""
     share = resident_index.ROWS_SHARE
     whole = -(-bytes_max * share // (share - 1))
-    return ResidentIndex(database=bench.storage.database, bytes_max=whole)
+    return MemoryIndex(database=bench.storage.database, bytes_max=whole)
 
 
 async def number_of(twins: Twins, namespace: Namespace) -> int:
@@ -193,7 +193,7 @@ async def number_of(twins: Twins, namespace: Namespace) -> int:
     return entry.namespace_id
 
 
-async def held_by(twins: Twins, index: ResidentIndex, namespace: Namespace) -> None:
+async def held_by(twins: Twins, index: MemoryIndex, namespace: Namespace) -> None:
     access, number = (await twins.caller(twins.held)).access, await number_of(twins, namespace)
     async with asyncio.timeout(60):
         while await index.find(access, [number]) is None:

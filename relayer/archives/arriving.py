@@ -1,7 +1,7 @@
 """What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
 
 Not here: reading it there (`leaving.py`), judging and writing rows (`rows.py`), SQL
-(`database.arriving`). Source: SPEC §17.2.
+(`database.imports`). Source: SPEC §17.2.
 
 - Doing it all again changes nothing.
 - Keys of the account elsewhere belong to nobody here until they sign a request of their own
@@ -16,12 +16,12 @@ from relayer.archives.arriving_grants import ArrivingGrants
 from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
 from relayer.archives.rows import PLACES_MAX, ArrivingRows
 from relayer.clock import Clock, is_lasting, to_ms
-from relayer.database import arriving as rows
 from relayer.database import episodes
+from relayer.database import imports as rows
 from relayer.errors import BadRequest, Conflict, QuotaExceeded
 from relayer.journal.changes import AccountChange
 from relayer.memories.eraser import FORGET, RECEIPT_ITEMS_MAX, erase_in
-from relayer.moved import (
+from relayer.portable import (
     MovedAccount,
     MovedEpisode,
     MovedGrant,

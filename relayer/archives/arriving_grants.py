@@ -12,7 +12,7 @@ from relayer.clock import Clock, to_ms
 from relayer.database import reseal as reseal_rows
 from relayer.database.pool import Connection
 from relayer.errors import BadRequest, Conflict
-from relayer.moved import MovedGrant
+from relayer.portable import MovedGrant
 from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError

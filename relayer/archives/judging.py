@@ -25,7 +25,7 @@ from relayer.database.vectors import is_manual
 from relayer.embedding.building import dim_of
 from relayer.embedding.published import ENGLISH
 from relayer.errors import BadRequest, TooLarge
-from relayer.moved import MovedEpisode, MovedMemory
+from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.foreign import is_foreign

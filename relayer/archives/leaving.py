@@ -1,7 +1,7 @@
 """An account's rows and blobs as they are stored, page by page, for an archive. Source: SPEC §17.
 
 Not here: writing them elsewhere (`arriving.py`), the archive itself (the client's), SQL
-(`database.leaving`).
+(`database.exports`).
 
 - Nothing is opened: an export needs no namespace's key.
 - Pages follow sequence numbers, which never change, so that one can go on days later. What changed
@@ -16,11 +16,11 @@ from typing import Final, Literal
 from relayer import cursors
 from relayer.blobs.store import BlobStore
 from relayer.database import accounts as account_rows
-from relayer.database import leaving as rows
+from relayer.database import exports as rows
 from relayer.database.pool import Database, Row
 from relayer.database.states import MERGED
 from relayer.errors import NotFound
-from relayer.moved import (
+from relayer.portable import (
     KEYS_MAX,
     LINKS_MAX,
     EpochKey,

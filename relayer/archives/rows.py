@@ -1,7 +1,7 @@
 """Rows that come from another relayer, placed among those here and written in one transaction.
 
 Not here: what comes before them (`arriving.py`), which of them come in (`judging.py`), SQL
-(`database.arriving`). Source: SPEC §17.2.
+(`database.imports`). Source: SPEC §17.2.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ import msgspec
 
 from relayer.archives import judging
 from relayer.archives.judging import Row
-from relayer.database import arriving as rows
 from relayer.database import collection, statistics
 from relayer.database import episodes as episode_rows
+from relayer.database import imports as rows
 from relayer.database import revisions as revision_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import QuotaExceeded, Unavailable
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import Subject
 from relayer.journal.states import Change, change_states
-from relayer.moved import MovedEpisode, MovedMemory
+from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State, is_former_name
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace

@@ -26,7 +26,7 @@ from relayer.commands.options import (
 )
 from relayer.commands.parsers import Group
 from relayer.installation import as_found, opened
-from relayer.running import running_url
+from relayer.run_file import running_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Identity,

@@ -21,7 +21,7 @@ from relayer.commands.failures import Exit
 from relayer.commands.options import json_option, settings_options
 from relayer.commands.parsers import Command
 from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
-from relayer.running import running_url
+from relayer.run_file import running_url
 
 EVERY_S: Final = 2.0
 TIMEOUT_S: Final = 10.0

@@ -15,7 +15,7 @@ from typing import Final
 from relayer.database.conditions import MOMENT, unexpired
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
-from relayer.database.runs import OUTDATED, PROCEDURE, SUMMARY, Place, Scope
+from relayer.database.runs import OUTDATED, PROCEDURE, SUMMARY, GroupCursor, Scope
 from relayer.sealed.keys import AccountId
 
 _IN_FORCE: Final = f"""
@@ -245,7 +245,7 @@ async def old_groups(
     until: datetime,
     epochs: Sequence[int],
     size_min: int,
-    after: Place | None,
+    after: GroupCursor | None,
     limit: int,
 ) -> list[Row]:
     """A page of groups, in order of time: `ids` of episodes of one week and source, of a week that

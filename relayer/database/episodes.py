@@ -12,7 +12,7 @@ from typing import Any, Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
-Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
+FingerprintKey = tuple[int, int, bytes]  # namespace, epoch, fingerprint
 LATELY: Final = timedelta(days=1)  # how far back a failure of the model is of interest
 
 
@@ -242,7 +242,7 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
 
 
 async def said(
-    database: Database, *, account: AccountId, places: Sequence[Place], now: datetime
+    database: Database, *, account: AccountId, places: Sequence[FingerprintKey], now: datetime
 ) -> list[Row]:
     """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
     say one of these things; of the newest epoch first."""
@@ -253,7 +253,7 @@ async def claim(
     connection: Connection,
     *,
     account: AccountId,
-    places: Sequence[Place],
+    places: Sequence[FingerprintKey],
     now: datetime,
     to_wait: bool = False,
 ) -> list[Row]:
@@ -273,5 +273,5 @@ async def kept(
     return {r["episode_id"] for r in await connection.fetch(_KEPT, account, episode_ids)}
 
 
-def _columns(places: Sequence[Place]) -> list[list[Any]]:
+def _columns(places: Sequence[FingerprintKey]) -> list[list[Any]]:
     return [list(column) for column in zip(*places, strict=True)] or [[], [], []]

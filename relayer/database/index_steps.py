@@ -1,6 +1,6 @@
 """Statements on which memories differ between two states of an account's index.
 
-Not here: what a copy of the index reads (`resident`), and when (`relayer.resident`).
+Not here: what a copy of the index reads (`memory_index`), and when (`relayer.memory_index`).
 
 - An account's receipts and its `index_changes` grow with every change, under the lock of its row:
   their sum numbers the states of its index.

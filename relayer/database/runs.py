@@ -18,7 +18,7 @@ from relayer.preferences import HOURS_MAX
 from relayer.sealed.keys import AccountId, PublicKey
 
 Position = tuple[AccountId, int]  # account, number of a namespace
-Place = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
+GroupCursor = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
 START: Final[Position] = (AccountId(b""), 0)
 
 QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
@@ -303,7 +303,7 @@ async def proceed(
 
 
 async def note_group(
-    database: Database, *, account: AccountId, run_id: uuid.UUID, place: Place
+    database: Database, *, account: AccountId, run_id: uuid.UUID, place: GroupCursor
 ) -> None:
     """Note that an unfinished run is done with a group of episodes, and with all before."""
     await database.execute(_GROUP_DONE, account, run_id, *place)

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 
-from relayer.embedding import knowing, model
-from relayer.embedding.embedders import Known, Vectors
+from relayer.embedding import model, vocabulary
+from relayer.embedding.embedders import Coverage, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
 from relayer.embedding.runs import Runs
@@ -101,9 +101,9 @@ class BuiltinEmbedder:
         """Return how many word pieces `text` is."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> Known:
+    def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`."""
-        return knowing.known(self._tokenizer, text)
+        return vocabulary.known(self._tokenizer, text)
 
     async def _fill(
         self,

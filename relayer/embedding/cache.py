@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relayer.embedding.embedders import Embedder, Known, TextRefused, Vectors
+from relayer.embedding.embedders import Coverage, Embedder, TextRefused, Vectors
 from relayer.errors import Unavailable
 from relayer.telemetry.instruments import embedding_failed, looked_up
 
@@ -38,7 +38,7 @@ class Around:
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         return self.inner.count_tokens(text)
 
-    def known(self, text: str) -> Known:
+    def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`."""
         return self.inner.known(text)
 

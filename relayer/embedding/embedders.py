@@ -22,7 +22,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Known:
+class Coverage:
     """What a model knows of a text.
 
     Attributes:
@@ -34,7 +34,7 @@ class Known:
     spelt: tuple[str, ...] = field(default=(), repr=False)
 
 
-ALL_KNOWN: Final = Known()
+FULL_COVERAGE: Final = Coverage()
 RELATED: Final = 0.3  # the cosine that clients take for the least of what is related
 
 
@@ -69,7 +69,7 @@ class Embedder(Protocol):
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         ...
 
-    def known(self, text: str) -> Known:
+    def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`: all of it, where nothing tells."""
         ...
 

@@ -19,8 +19,8 @@ from typing import Final
 
 from relayer.embedding.embedders import (
     RELATED,
+    Coverage,
     Embedder,
-    Known,
     TextRefused,
     Vectors,
     close_all,
@@ -75,7 +75,7 @@ class Embedders:
         each = [e.related for e in loaded if e is not None and e.model_id in models]
         return max(each, default=RELATED)
 
-    def known(self, text: str, models: Collection[str]) -> Known:
+    def known(self, text: str, models: Collection[str]) -> Coverage:
         """Return what each of these loaded models knows of `text`.
 
         Its both ends stand for a long text, which nobody else on this loop should wait for.
@@ -85,7 +85,7 @@ class Embedders:
             text = f"{text[: ON_LOOP_CHARS // 2]} {text[-ON_LOOP_CHARS // 2 :]}"
         each = [e.known(text) for e in loaded if e is not None and e.model_id in models]
         spelt = dict.fromkeys(word for known in each for word in known.spelt)
-        return Known(min((known.share for known in each), default=1.0), tuple(spelt))
+        return Coverage(min((known.share for known in each), default=1.0), tuple(spelt))
 
     def _asked(self, models: Collection[str], account: bytes) -> list[str]:
         current = None if self.current is None else self.current.model_id

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from relayer.concurrency import pause_slot
-from relayer.embedding import knowing
-from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors, close_all
+from relayer.embedding import vocabulary
+from relayer.embedding.embedders import RELATED, Coverage, TextRefused, Vectors, close_all
 from relayer.embedding.endpoints import (
     QUERY_WAIT_S_MAX,
     STORING_WAIT_S_MAX,
@@ -109,9 +109,9 @@ class OpenAIEmbedder:
         """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> Known:
+    def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`: all of it, without a tokenizer."""
-        return knowing.known(self._splitter.tokenizer, text)
+        return vocabulary.known(self._splitter.tokenizer, text)
 
     async def _requested(self, texts: list[str], wait_s_max: float) -> Vectors:
         outcome = await self._asked(texts, wait_s_max)

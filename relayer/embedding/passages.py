@@ -1,7 +1,7 @@
 """Long texts as passages short enough for an embedding model, counted by its own tokenizer.
 
 It does not own embedding, nor how many passages a memory may have, nor what a model knows of a
-text (`knowing.py`).
+text (`vocabulary.py`).
 
 - Passages are exact substrings, in order; together they hold every character of the text.
 - No passage has more tokens than the limit, counted again on the passage itself, unless a single

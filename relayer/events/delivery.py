@@ -1,6 +1,6 @@
 """Telling webhooks what happened: what each is still to be told, one after the other, signed.
 
-Not here: which events there are (`event.py`), where a webhook may be (`outward.py`), who has one
+Not here: which events there are (`event.py`), where a webhook may be (`egress.py`), who has one
 (`webhooks.py`).
 
 - A receipt is in the database with what it tells of or not at all, so reading them in order misses
@@ -26,8 +26,8 @@ from relayer.database import accounts as account_rows
 from relayer.database import webhooks as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted
+from relayer.events.egress import Busy, Poster, Undelivered, parse_target
 from relayer.events.event import TEST, Event, event_id, event_shape, events_of
-from relayer.events.outward import Busy, Poster, Undelivered, parse_target
 from relayer.events.webhooks import Address, open_address, wants
 from relayer.logs import warn
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey

@@ -55,14 +55,14 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """How far somebody was told: the last receipt's number and how its hash begins, if known."""
 
     seq: int
     name: str | None = None
 
     @classmethod
-    def of(cls, seq: int, digest: bytes) -> "Place":
+    def of(cls, seq: int, digest: bytes) -> "Position":
         """The place of a receipt."""
         return cls(seq, digest.hex()[:PLACE_DIGITS])
 

@@ -25,7 +25,7 @@ from relayer.database import memories as memory_rows
 from relayer.database.pool import Database
 from relayer.database.webhooks import INDEXED
 from relayer.errors import NotFound, RateLimited, RelayerError
-from relayer.events.event import FAILED, WRITTEN, Event, Place, event_id, event_shape, events_of
+from relayer.events.event import FAILED, WRITTEN, Event, Position, event_id, event_shape, events_of
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import chain_hash, open_receipt
@@ -64,7 +64,7 @@ class Streams:
         self._open: Counter[bytes] = Counter()
 
     async def open(
-        self, access: Access, after: Place | None, *, follow: bool = True
+        self, access: Access, after: Position | None, *, follow: bool = True
     ) -> AsyncIterator[bytes]:
         """The events after a receipt, or from now on, as `text/event-stream`.
 
@@ -87,20 +87,20 @@ class Streams:
         await anext(told)
         return told
 
-    async def _place(self, access: Access, after: Place | None) -> Place:
+    async def _place(self, access: Access, after: Position | None) -> Position:
         row = await account_rows.find_account(self._database, access.account)
         if row is None:
             raise NotFound("No such account.")
         if after is None:
-            return Place.of(row["receipt_seq"], row["receipt_head"])
+            return Position.of(row["receipt_seq"], row["receipt_head"])
         page = await account_rows.numbered_receipts(
             self._database, access.account, after.seq - 1, 1
         )
-        found = [Place.of(seq, chain_hash(signed)) for seq, signed in page if seq == after.seq]
+        found = [Position.of(seq, chain_hash(signed)) for seq, signed in page if seq == after.seq]
         known = found and after.name in {None, found[0].name}
-        return found[0] if known else Place(0)
+        return found[0] if known else Position(0)
 
-    async def _told(self, access: Access, place: Place, follow: bool) -> AsyncGenerator[bytes]:
+    async def _told(self, access: Access, place: Position, follow: bool) -> AsyncGenerator[bytes]:
         """The stream; its first part is empty and says that it has its place among the open ones.
 
         One that has begun is ended for certain, also if nobody reads it, and gives its place back.
@@ -117,7 +117,7 @@ class Streams:
             self._open[access.account] -= 1
             self._open += Counter()  # nothing is kept of accounts without a stream
 
-    async def _parts(self, access: Access, place: Place, follow: bool) -> AsyncIterator[bytes]:
+    async def _parts(self, access: Access, place: Position, follow: bool) -> AsyncIterator[bytes]:
         watch = _Watch()
         ends = time.monotonic() + Limits.stream_life_s
         beat = time.monotonic() + BEAT_S
@@ -128,7 +128,7 @@ class Streams:
             for number, (seq, signed) in enumerate(page, 1):
                 if number % AT_ONCE == 0:
                     await asyncio.sleep(0)
-                place = Place.of(seq, chain_hash(signed))
+                place = Position.of(seq, chain_hash(signed))
                 if events := self._visible(access, signed):
                     watch.begin(events, follow=follow)
                     yield _framed(events, place)
@@ -208,7 +208,7 @@ class _Watch:
         ]
 
 
-def _framed(events: list[Event], place: Place | None) -> bytes:
+def _framed(events: list[Event], place: Position | None) -> bytes:
     """Events as a stream has them; only the last of a receipt says how far the reader is."""
     text = "".join(
         f"event: {event.type}\ndata: {json.dumps(event_shape(event))}\n\n" for event in events
@@ -219,11 +219,11 @@ def _framed(events: list[Event], place: Place | None) -> bytes:
     return text.encode()
 
 
-def _placed(place: Place, sign: str) -> bytes:
+def _placed(place: Position, sign: str) -> bytes:
     """A sign of life, or that this is all, and how far the reader is, whatever it was not shown."""
     return f": {sign}\n{_lines(place)}\n".encode()
 
 
-def _lines(place: Place) -> str:
+def _lines(place: Position) -> str:
     # Clients of earlier releases take nothing but a number for an id.
     return f"id: {place.seq}\nplace: {place}\n"

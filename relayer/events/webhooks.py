@@ -1,6 +1,6 @@
 """Webhooks of an account: who is told what happens to it, and the secret they know it by.
 
-Not here: telling them (`delivery.py`), where they may be (`outward.py`).
+Not here: telling them (`delivery.py`), where they may be (`egress.py`).
 
 - A webhook belongs to the account, not to the key that made it: revoking that key is told, too.
 - The URL and the secret are at rest under the relayer's own key; the secret is shown once.
@@ -16,7 +16,7 @@ import msgspec
 from relayer.database import webhooks as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
-from relayer.events.outward import Reach, parse_target
+from relayer.events.egress import Reach, parse_target
 from relayer.sealed.at_rest import open_at_rest, seal_at_rest
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64

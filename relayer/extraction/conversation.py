@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Final
 
+from relayer.extraction.injection_filter import orders_the_reader, takes_over
 from relayer.extraction.labels import ROLE_LINE, labelled
 from relayer.extraction.material import (
     own_words,
@@ -31,7 +32,6 @@ from relayer.extraction.material import (
     without_reasoning,
 )
 from relayer.extraction.message import Message
-from relayer.extraction.refused import orders_the_reader, takes_over
 from relayer.extraction.transcripts import transcript_messages
 
 # What a message begins with that is a file an agent is started with, such as `# SOUL.md`.

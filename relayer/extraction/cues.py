@@ -1,7 +1,7 @@
 """What makes a sentence worth remembering: a table of named cues with weights.
 
 It does not own what becomes of them (`judge.py`), nor what must not be kept whatever its cues
-(`refused.py`).
+(`injection_filter.py`).
 
 - English and German words; dates, identifiers, addresses and amounts count in any language.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from relayer.extraction.refused import gives_a_password, orders_the_reader
+from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.prompts import fence, numbered
 
 SHOWN_CHARS_MAX: Final = 1_000  # of one episode

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
+from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.language import has_words
-from relayer.extraction.refused import gives_a_password, orders_the_reader
-from relayer.forms import normalize
+from relayer.normalization import normalize
 
 KINDS: Final = ("fact", "preference", "decision", "event", "procedural")
 IMPORTANCES: Final = ("vital", "standard", "trivial")

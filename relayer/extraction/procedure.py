@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.errors import Overtaxed, Unavailable
+from relayer.errors import Unavailable, UpstreamOverloaded
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import FACT_CHARS_MAX, normalised
+from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.items import Item, read_items, read_place
-from relayer.extraction.refused import gives_a_password, orders_the_reader
 from relayer.llm import LanguageModel
 from relayer.prompts import system_prompt
 
@@ -77,7 +77,7 @@ class ProcedureFinder:
 
         Raises:
             Unavailable: `llm.unavailable`, the model is away.
-            Overtaxed: it fails at these episodes alone, or comes to no end with them.
+            UpstreamOverloaded: it fails at these episodes alone, or comes to no end with them.
         """
         if self._model is None:
             return await asyncio.to_thread(procedures_by_rules, episodes)
@@ -94,7 +94,7 @@ class ProcedureFinder:
                 patient=True,
             )
         except Unavailable as error:
-            if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
+            if error.code != "llm.invalid_output" or isinstance(error, UpstreamOverloaded):
                 raise
             return await asyncio.to_thread(procedures_by_rules, episodes)
         return _apart([p for p in (_believed(item, asked) for item in items) if p is not None])

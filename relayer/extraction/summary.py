@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from relayer.errors import Overtaxed, Unavailable
+from relayer.errors import Unavailable, UpstreamOverloaded
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import IMPORTANCES
-from relayer.extraction.refused import gives_a_password, orders_the_reader
+from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.llm import LanguageModel
 from relayer.prompts import system_prompt
 
@@ -46,7 +46,7 @@ class Summariser:
 
         Raises:
             Unavailable: `llm.unavailable`, the model is away.
-            Overtaxed: it fails at these episodes alone, or comes to no end with them.
+            UpstreamOverloaded: it fails at these episodes alone, or comes to no end with them.
         """
         by_rules = await asyncio.to_thread(summary_by_rules, episodes)
         if self._model is None or by_rules is None:
@@ -61,7 +61,7 @@ class Summariser:
                 patient=True,
             )
         except Unavailable as error:
-            if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
+            if error.code != "llm.invalid_output" or isinstance(error, UpstreamOverloaded):
                 raise
             return by_rules
         if is_believed(text, episodes, SUMMARY_CHARS_MAX):

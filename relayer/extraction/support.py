@@ -19,7 +19,7 @@ from typing import Final
 
 from relayer.extraction.dates import MONTH
 from relayer.extraction.number_words import NUMBER_WORDS
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.words import words
 from relayer.words.languages import MONTHS, folded, function_words, language_of, stems
 from relayer.words.tokens import terms_of

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.errors import NotOffered
+from relayer.errors import NotConfigured
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, RecallService, redacted_query
+from relayer.memories.recall import RecalledMemory, RecallService, redacted_query
 from relayer.memories.sealing import beginning_without_secrets
 from relayer.prompts import ask_prompt
 from relayer.query.query import Query
@@ -24,7 +24,7 @@ class Answer:
     """A model's answer and the memories it was given."""
 
     text: str = field(repr=False)
-    memories: Sequence[Found] = field(repr=False)
+    memories: Sequence[RecalledMemory] = field(repr=False)
 
 
 class Asking:
@@ -38,12 +38,12 @@ class Asking:
         """A model's answer to a question, from what is recalled for it.
 
         Raises:
-            NotOffered: there is no model.
+            NotConfigured: there is no model.
             Unavailable: it is away.
             NotAllowed: not a reader of the namespace, or its key is missing.
         """
         if self._model is None:
-            raise NotOffered(
+            raise NotConfigured(
                 "This relayer has no language model; recall works without one.",
                 code="llm.not_configured",
             )
@@ -54,7 +54,9 @@ class Asking:
         return Answer(answer, [found for found, _ in shown])
 
 
-async def _shown(caller: Caller, found: Sequence[Found]) -> list[tuple[Found, str]]:
+async def _shown(
+    caller: Caller, found: Sequence[RecalledMemory]
+) -> list[tuple[RecalledMemory, str]]:
     """The best memories with as much of their text as a prompt has room for."""
     shown, room = [], ASK_CHARACTERS_MAX
     for one in found:

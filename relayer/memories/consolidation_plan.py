@@ -215,7 +215,9 @@ class Planner:
             limit=FLAGGED_AT_ONCE,
         )
 
-    async def groups(self, work: Work) -> AsyncIterator[tuple[run_rows.Place, list[uuid.UUID]]]:
+    async def groups(
+        self, work: Work
+    ) -> AsyncIterator[tuple[run_rows.GroupCursor, list[uuid.UUID]]]:
         """Episodes that belong together and their place, the oldest that this run has not passed
         first."""
         assert work.row is not None
@@ -226,7 +228,7 @@ class Planner:
                 place = row["moment"], row["seq"]
                 yield place, _ids(row)
 
-    async def _page_of_groups(self, work: Work, after: run_rows.Place | None) -> list[Row]:
+    async def _page_of_groups(self, work: Work, after: run_rows.GroupCursor | None) -> list[Row]:
         return await rows.old_groups(
             self._database,
             work.scope,

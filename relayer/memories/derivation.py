@@ -19,7 +19,7 @@ from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database
 from relayer.database.runs import Action
-from relayer.errors import Overtaxed
+from relayer.errors import UpstreamOverloaded
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import Summariser
 from relayer.memories.consolidation_plan import (
@@ -108,7 +108,7 @@ class Deriver:
         """
         try:
             return await answer
-        except Overtaxed:
+        except UpstreamOverloaded:
             failures = await run_rows.count_failure(
                 self._database, account=work.scope.account, run_id=work.run_id
             )

@@ -32,10 +32,10 @@ from relayer.errors import BadRequest
 from relayer.memories.offload import TURNING, offload
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
+from relayer.memory_index.evidence import nearest_memories
+from relayer.memory_index.index import MemoryIndex
 from relayer.query.rank import Weights, weighed
 from relayer.record import new_id
-from relayer.resident.evidence import nearest_memories
-from relayer.resident.index import ResidentIndex
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
@@ -57,7 +57,7 @@ class Manual:
         database: Database,
         namespaces: Namespaces,
         writer: Writer,
-        resident: ResidentIndex,
+        resident: MemoryIndex,
         embedder: Embedder | None,
         clock: Clock,
     ) -> None:

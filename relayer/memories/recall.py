@@ -17,9 +17,12 @@ from typing import Final
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
-from relayer.embedding.embedders import ALL_KNOWN, Known
+from relayer.embedding.embedders import FULL_COVERAGE, Coverage
 from relayer.memories.offload import HASHING, PARSING, TURNING, offload
 from relayer.memories.opening import Caller, Opener, fitting
+from relayer.memory_index import evidence as resident
+from relayer.memory_index.index import MemoryIndex
+from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.lookup import scopes_of, terms_and_spans, with_vectors
@@ -29,9 +32,6 @@ from relayer.query.understanding import Understanding
 from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.redact import redact
-from relayer.resident import evidence as resident
-from relayer.resident.index import ResidentIndex
-from relayer.resident.namespace import Resident
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
@@ -47,7 +47,7 @@ SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
 @dataclass(frozen=True)
-class Found:
+class RecalledMemory:
     """One recalled memory and why; `tokens` is its length, where a budget was given."""
 
     memory: Memory
@@ -64,7 +64,7 @@ class Recalled:
     many did not fit.
     """
 
-    found: Sequence[Found]
+    found: Sequence[RecalledMemory]
     dropped: int
     degraded: bool
     tokens: int | None = None
@@ -87,9 +87,9 @@ class _Prepared:
     terms: QueryTerms
     spans: Sequence[tuple[datetime, datetime]]
     scopes: Sequence[search.Scope]
-    held: Sequence[Resident] | None
+    held: Sequence[LoadedNamespace] | None
     vectors: QueryVectors
-    known: Known
+    known: Coverage
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class _Ranking:
 
     hits: Sequence[Hit]
     degraded: bool
-    held: Sequence[Resident]
-    known: Known | None = None
+    held: Sequence[LoadedNamespace]
+    known: Coverage | None = None
 
 
 class RecallService:
@@ -119,7 +119,7 @@ class RecallService:
         opener: Opener,
         namespaces: Namespaces,
         embedder: QueryEmbedder,
-        resident: ResidentIndex,
+        resident: MemoryIndex,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -150,7 +150,9 @@ class RecallService:
         left_out = len(found) - len(kept)
         return Recalled(kept, dropped, ranking.degraded, tokens, left_out)
 
-    async def _find(self, caller: Caller, query: Query) -> tuple[_Ranking, list[Found], int]:
+    async def _find(
+        self, caller: Caller, query: Query
+    ) -> tuple[_Ranking, list[RecalledMemory], int]:
         """The ranking, what of it opens, and how much does not.
 
         Where a memory was changed between search and opening, it is searched again: what it said by
@@ -256,7 +258,7 @@ class RecallService:
     async def _gather(
         self,
         access: Access,
-        held: Sequence[Resident] | None,
+        held: Sequence[LoadedNamespace] | None,
         scopes: Sequence[search.Scope],
         query: Query,
         query_words: int,
@@ -305,14 +307,14 @@ class RecallService:
         goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
         return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
-    def _known(self, query: Query, used: frozenset[str]) -> Known:
+    def _known(self, query: Query, used: frozenset[str]) -> Coverage:
         """How much of the query meaning can tell, which counts where words can tell, too."""
-        return self._embedder.known(query.text, used) if query.mode == "hybrid" else ALL_KNOWN
+        return self._embedder.known(query.text, used) if query.mode == "hybrid" else FULL_COVERAGE
 
     @staged("recall.open")
     async def _open_best(
         self, caller: Caller, ranking: _Ranking, limit: int
-    ) -> tuple[list[Found], int]:
+    ) -> tuple[list[RecalledMemory], int]:
         """The first `limit`, copies of better ones behind all others; and how many did not open."""
         found = rank.Copies(_text)
         hits, dropped, at, left = ranking.hits, 0, 0, ANSWER_BYTES_MAX
@@ -324,7 +326,9 @@ class RecallService:
             dropped, left = dropped + lost, left - size
         return [*found.kept, *found.copies][:limit], dropped
 
-    def _within_budget(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
+    def _within_budget(
+        self, found: Sequence[RecalledMemory], tokens_max: int
+    ) -> tuple[list[RecalledMemory], int]:
         """In order, each that still fits, a shorter one also after one that does not; their sum."""
         kept, used = [], 0
         for item in found:
@@ -335,8 +339,8 @@ class RecallService:
         return kept, used
 
     async def _open_page(
-        self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident], bytes_max: int
-    ) -> tuple[list[Found], int, int]:
+        self, caller: Caller, hits: Sequence[Hit], held: Sequence[LoadedNamespace], bytes_max: int
+    ) -> tuple[list[RecalledMemory], int, int]:
         """The first of these hits that still live, fit and open; how many do not open; and how many
         bytes all that live have, sealed."""
         seqs = [hit.seq for hit in hits]
@@ -346,7 +350,7 @@ class RecallService:
         opened = await self._opener.open_rows(caller, fit)
         hit_of = {hit.seq: hit for hit in hits}
         found = [
-            Found(memory, hit_of[row["seq"]])
+            RecalledMemory(memory, hit_of[row["seq"]])
             for row, memory in zip(fit, opened, strict=True)
             if memory is not None
         ]
@@ -359,7 +363,7 @@ def _retrieve(embedding: "asyncio.Future[QueryVectors]") -> None:
         embedding.exception()
 
 
-def _text(found: Found) -> str:
+def _text(found: RecalledMemory) -> str:
     return found.memory.text or ""
 
 

@@ -1,7 +1,7 @@
 """What a query is looked up by: words and times, and blind tokens and vectors of each namespace.
 
 Not here: which words count (`terms.py`), embedding (`vectors.py`), the look-up itself
-(`database.recall`, `resident.evidence`).
+(`database.recall`, `memory_index.evidence`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ import re
 from datetime import date
 from typing import Final, NamedTuple
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.settings import Limits
 
 DAY, WEEKEND, WEEK, MONTH, QUARTER, YEAR = 1, 2, 7, 30, 91, 365

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Final, Literal
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.settings import Limits
 from relayer.words import QueryWords, distinct_words, words
 from relayer.words.languages import PARTICLES

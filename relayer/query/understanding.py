@@ -9,7 +9,7 @@ Not here: what a model knows of a text (`embedding`), what follows for a score (
 import logging
 from typing import Final
 
-from relayer.embedding.embedders import Known
+from relayer.embedding.embedders import Coverage
 from relayer.query.fusion import KNOWN_NONE
 from relayer.telemetry.instruments import query_asked
 
@@ -25,7 +25,7 @@ class Understanding:
         self._asked = self._foreign = 0
         self._is_said = False
 
-    def note(self, known: Known) -> None:
+    def note(self, known: Coverage) -> None:
         """Count a query, of which the model knows this."""
         foreign = known.share <= KNOWN_NONE
         query_asked(understood=not foreign)

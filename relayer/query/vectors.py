@@ -18,7 +18,7 @@ from typing import Final
 
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.embedding.embedders import ALL_KNOWN, RELATED, Known, Vectors
+from relayer.embedding.embedders import FULL_COVERAGE, RELATED, Coverage, Vectors
 from relayer.embedding.models import Embedders
 from relayer.embedding.passages import count_bytes
 from relayer.sealed.keys import AccountId
@@ -102,10 +102,10 @@ class QueryEmbedder:
         related = self._embedders.related(answered)
         return QueryVectors(answered, complete, related, used)
 
-    def known(self, text: str, used: frozenset[str]) -> Known:
+    def known(self, text: str, used: frozenset[str]) -> Coverage:
         """What each of these models in use knows of a text."""
         if (current := self._embedders.current) is None:
-            return ALL_KNOWN
+            return FULL_COVERAGE
         return self._embedders.known(text, used or {current.model_id})
 
     async def _older(

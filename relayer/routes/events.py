@@ -18,8 +18,8 @@ from msgspec import Meta
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest, NotFound
 from relayer.events.delivery import Delivery
-from relayer.events.event import PLACE_DIGITS, TYPES, Place
-from relayer.events.outward import Undelivered
+from relayer.events.egress import Undelivered
+from relayer.events.event import PLACE_DIGITS, TYPES, Position
 from relayer.events.streams import Streams
 from relayer.events.webhooks import Wanted, Webhook, Webhooks
 from relayer.http import bodies
@@ -220,7 +220,7 @@ async def follow_events(
     return Stream(told, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-def _place(request: Request[Any, Any, Any], after: str | None) -> Place | None:
+def _place(request: Request[Any, Any, Any], after: str | None) -> Position | None:
     """After which receipt to go on; what the reader saw last counts more than how it began."""
     text = request.headers.get(LAST_EVENT, after)
     if text is None:
@@ -228,7 +228,7 @@ def _place(request: Request[Any, Any, Any], after: str | None) -> Place | None:
     if not re.fullmatch(PLACE, text):
         raise BadRequest("after and Last-Event-ID are places of a stream.")
     seq, _, name = text.partition("-")
-    return Place(int(seq), name or None)
+    return Position(int(seq), name or None)
 
 
 HANDLERS: Final = (put_webhook, list_webhooks, remove_webhook, try_webhook, follow_events)

@@ -26,7 +26,7 @@ from relayer.memories.asking import Asking
 from relayer.memories.conversations import Conversation
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, RecallService
+from relayer.memories.recall import RecalledMemory, RecallService
 from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.recovery.restore import Restore
@@ -218,7 +218,7 @@ def _candidates(limit: int) -> int:
     return max(limit, min(CANDIDATES_PER_RESULT * limit, CANDIDATES_MAX))
 
 
-def _newest(found: Sequence[Found]) -> list[Found]:
+def _newest(found: Sequence[RecalledMemory]) -> list[RecalledMemory]:
     return sorted(found, key=lambda one: one.memory.created_at, reverse=True)
 
 
@@ -233,7 +233,7 @@ def _query(
     )
 
 
-def _result(found: Found, *, scored: bool) -> answers.MemwalResult:
+def _result(found: RecalledMemory, *, scored: bool) -> answers.MemwalResult:
     m = found.memory
     shape: answers.MemwalResult = {
         "blob_id": m.blob_id,

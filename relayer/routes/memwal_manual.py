@@ -13,7 +13,7 @@ from litestar.params import JSONBody, SkipValidation
 from msgspec import Meta
 
 from relayer.embedding.embedders import Embedder
-from relayer.errors import BadRequest, NotOffered
+from relayer.errors import BadRequest, NotConfigured
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.manual import Manual
@@ -58,7 +58,7 @@ async def embed(
     """The vector of a text without its secrets, as the embedder gives it."""
     text = bodies.checked_memwal_text(data.text, Limits.bulk_text_bytes_max)
     if embedder is None:
-        raise NotOffered("This relayer has no embedder.", code="embedder.not_configured")
+        raise NotConfigured("This relayer has no embedder.", code="embedder.not_configured")
     text, _ = await without_secrets(access, text)
     vectors = await embedder.embed([text], account=access.account)
     return {"vector": vectors[0].tolist()}

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from litestar import route
 
-from relayer.errors import NotOffered
+from relayer.errors import NotConfigured
 from relayer.http.checks import PUBLIC
 
 PATHS: Final = ("/api/mcp", "/api/mcp/messages", "/api/mcp/sse")
@@ -20,7 +20,7 @@ PATHS: Final = ("/api/mcp", "/api/mcp/messages", "/api/mcp/sse")
 @route(list(PATHS), http_method=["GET", "POST", "DELETE"], status_code=501, opt={PUBLIC: True})
 async def refuse_mcp() -> NoReturn:
     """Refuse to be an MCP server, and name the one that there is."""
-    raise NotOffered(
+    raise NotConfigured(
         "No relayer should see a private key, as MemWal's MCP bridge sends it: run `memrelay mcp`.",
         code="mcp.not_offered",
     )

@@ -1,6 +1,7 @@
 """Our own routes by which an account moves: export from here, import to here.
 
-Not here: what these do (`archives/leaving.py`, `archives/arriving.py`), the records (`moved.py`).
+Not here: what these do (`archives/leaving.py`, `archives/arriving.py`), the records
+(`portable.py`).
 """
 
 from typing import Annotated, Any, Final, TypedDict
@@ -16,7 +17,7 @@ from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.http.openapi import one_of
-from relayer.moved import (
+from relayer.portable import (
     FORMS,
     MovedAccount,
     MovedEpisode,

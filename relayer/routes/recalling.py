@@ -19,7 +19,7 @@ from relayer.http.checks import WEIGHT
 from relayer.memories.asking import Asking
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Recalled, RecallService
+from relayer.memories.recall import Recalled, RecalledMemory, RecallService
 from relayer.query import fusion
 from relayer.query.query import Query
 from relayer.record import KINDS, Kind
@@ -143,7 +143,9 @@ async def recall(
     return _recalled(recalled, labels, explain=data.explain)
 
 
-async def _labels(accounts: Accounts, caller: Caller, found: Sequence[Found]) -> dict[str, str]:
+async def _labels(
+    accounts: Accounts, caller: Caller, found: Sequence[RecalledMemory]
+) -> dict[str, str]:
     """Public key → label of the other keys that wrote what was found.
 
     Most find what their own key wrote: that costs no statement.
@@ -166,7 +168,7 @@ def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> 
     return shape
 
 
-def _result(found: Found, labels: Mapping[str, str], *, explain: bool) -> ResultAnswer:
+def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) -> ResultAnswer:
     """One recalled memory."""
     hit = found.hit
     shape = cast("ResultAnswer", shapes.labelled(found.memory, labels))

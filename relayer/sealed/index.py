@@ -9,7 +9,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final, Literal
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.sealed.primitives import mac, macs, u32
 

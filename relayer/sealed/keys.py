@@ -11,7 +11,7 @@ from typing import Final, NewType
 
 from nacl import bindings
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.sealed.primitives import (
     KEY_BYTES,
     CryptoError,

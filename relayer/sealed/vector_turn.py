@@ -1,7 +1,7 @@
 """The secret orthogonal transform of a namespace's vectors. Source: SPEC §9.
 
 Not here: where vectors come from (`relayer.embedding`) and how they are searched
-(`relayer.database`, `relayer.resident`).
+(`relayer.database`, `relayer.memory_index`).
 
 - Distances within a namespace, model and epoch are exact; across any of them they mean nothing.
 - An obstacle to inversion, not encryption: SPEC §10.

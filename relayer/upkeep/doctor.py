@@ -34,7 +34,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import cause_of
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
-from relayer.running import running_pid, running_url, running_workers
+from relayer.run_file import running_pid, running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError, open_to_this_machine
 from relayer.storage import Storage, write_folders

@@ -24,7 +24,7 @@ from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.installation import as_found, opened
 from relayer.memories.indexing import Indexer
 from relayer.memories.opening import Opener
-from relayer.running import running_url
+from relayer.run_file import running_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
 from relayer.storage import Storage

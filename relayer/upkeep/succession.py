@@ -21,7 +21,7 @@ from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.events import webhooks
 from relayer.installation import key_path, opened, require
 from relayer.logs import describe
-from relayer.running import alone, is_served
+from relayer.run_file import alone, is_served
 from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.sealed.primitives import CryptoError, random_key
 from relayer.sealed.succession import SUCCESSIONS_MAX, name_next

@@ -29,7 +29,7 @@ from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
 from relayer.installation import opened, require
 from relayer.recovery.replay import refuse_blobs_elsewhere
-from relayer.running import alone, is_served
+from relayer.run_file import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings

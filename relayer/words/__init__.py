@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.settings import Limits
 from relayer.words.forms import forms_of, spellings_of
 from relayer.words.grouped import GroupedNumber, take_out_numbers

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relayer.pieces import bounded, substituted
+from relayer.chunks import bounded, substituted
 
 _CHARACTERS_MIN, _CHARACTERS_MAX = 7, 34  # of all groups; the longest account has 34
 _GROUPS_MAX: Final = 9

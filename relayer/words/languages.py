@@ -20,7 +20,7 @@ from unicodedata import category
 
 import Stemmer
 
-from relayer.forms import normalize
+from relayer.normalization import normalize
 from relayer.words.spelling import fold
 
 ENGLISH: Final = "english"

@@ -31,7 +31,7 @@ from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.installation import make_folder, opened
 from relayer.process import forbid_core_files, lock_memory
-from relayer.running import alone, announced
+from relayer.run_file import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage

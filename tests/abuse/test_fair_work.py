@@ -46,7 +46,7 @@ class Recorder:
 
     def __init__(self, inner: Embedder, held: str = "") -> None:
         self._inner = inner
-        self._held = held
+        self._entries = held
         self.given: list[str] = []
         self.fails_at = ""
         self.calls_left: int | None = None  # before it is away
@@ -63,7 +63,7 @@ class Recorder:
         if self.fails_at and any(self.fails_at in text for text in texts):
             raise ZeroDivisionError
         self.given += texts
-        if self._held and any(self._held in text for text in texts):
+        if self._entries and any(self._entries in text for text in texts):
             self.waits.set()
             await self.go.wait()
         return await self._inner.embed(texts, account=account)

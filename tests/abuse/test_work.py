@@ -19,12 +19,12 @@ from relayer.database.recall import Filters, Scope, Search
 from relayer.memories.memory import LAST_SEQ
 from relayer.memories.opening import PAGE_BYTES_MAX, Caller
 from relayer.memories.recall import ANSWER_BYTES_MAX
+from relayer.memory_index.evidence import gather_aside
+from relayer.memory_index.namespace import LoadedNamespace, Memories, empty
+from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
 from relayer.query.query import Query
 from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
-from relayer.resident.evidence import gather_aside
-from relayer.resident.namespace import Memories, Resident, empty
-from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 from relayer.sealed.keys import Root
 from relayer.settings import Limits
 from relayer.tenants.custody import RootKeys
@@ -141,12 +141,12 @@ async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
     """Few memories that share many words are more than many that share one."""
     scope = Scope(1, 1, words=[(word, word, 1.0) for word in range(Limits.query_words_max)])
 
-    def sharing(memories: int, words: int) -> Resident:
+    def sharing(memories: int, words: int) -> LoadedNamespace:
         entries = np.zeros(words * memories, POSTING)
         entries["at"] = np.tile(np.arange(memories), words)
         entries["frequency"], entries["length"] = 1, words
         tokens = np.repeat(np.arange(words), memories)
-        return Resident(
+        return LoadedNamespace(
             1, memories, words, living(memories), {}, (Postings(tokens, entries), NO_POSTINGS)
         )
 

@@ -15,7 +15,7 @@ from relayer.archives.rows import PLACES_MAX
 from relayer.embedding.published import ENGLISH
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
-from relayer.moved import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
+from relayer.portable import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
 from relayer.preferences import HOURS_MAX
 from relayer.record import new_id
 from relayer.sealed.envelope import blob_id

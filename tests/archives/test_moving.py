@@ -13,7 +13,7 @@ from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import LINKS_MAX, MovedMemory, MovedTombstone
+from relayer.portable import LINKS_MAX, MovedMemory, MovedTombstone
 from relayer.record import new_id
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, parse_any

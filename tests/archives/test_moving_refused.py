@@ -14,7 +14,7 @@ from relayer.clock import MOMENT_MS_MAX
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import MovedGrant, MovedMemory, Name
+from relayer.portable import MovedGrant, MovedMemory, Name
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
 from relayer.sealed.keys import Root

@@ -1,6 +1,6 @@
 """What linters say of `deploy/`: each file by somebody else's rules, offline.
 
-Not here: our own rules (`../test_deploy.py`), running anything (`running.py`).
+Not here: our own rules (`../test_deploy.py`), running anything (`run_file.py`).
 """
 
 import re

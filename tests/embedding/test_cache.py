@@ -9,7 +9,7 @@ import pytest
 
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import ALL_KNOWN, Embedder, TextRefused
+from relayer.embedding.embedders import FULL_COVERAGE, Embedder, TextRefused
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
@@ -219,7 +219,7 @@ def test_what_the_model_knows_of_a_text(builtin: BuiltinEmbedder) -> None:
     for text, known in (("", 1.0), ("Where is OPS-4821?", 1.0), ("🙂 tea", 1.0), ("🙂🙂", 0.0)):
         assert builtin.known(text).share == pytest.approx(known), text
     endpoint = [Endpoint("http://127.0.0.1:1/v1", None)]
-    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == ALL_KNOWN
+    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == FULL_COVERAGE
 
 
 @pytest.mark.parametrize(

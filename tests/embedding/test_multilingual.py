@@ -15,10 +15,10 @@ import pytest
 from onnxruntime import InferenceSession
 from tokenizers import Tokenizer, models
 
-from relayer.embedding import knowing, sentencepiece, use
+from relayer.embedding import sentencepiece, use, vocabulary
 from relayer.embedding.building import build_embedder, build_older_embedder
 from relayer.embedding.builtin import BuiltinEmbedder
-from relayer.embedding.embedders import ALL_KNOWN, RELATED
+from relayer.embedding.embedders import FULL_COVERAGE, RELATED
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.openai import OpenAIEmbedder
@@ -273,7 +273,7 @@ class TestKnown:
     def test_a_short_word_beside_signs_is_one_that_it_knows(
         self, embedder: BuiltinEmbedder, text: str
     ) -> None:
-        assert embedder.known(text) == ALL_KNOWN
+        assert embedder.known(text) == FULL_COVERAGE
 
     def test_of_signs_alone_that_it_lacks_nothing_is_known(self, embedder: BuiltinEmbedder) -> None:
         assert embedder.known("😀 🎉").share == 0.0
@@ -338,4 +338,4 @@ def test_a_vocabulary_that_spells_in_bytes_knows_everything(tmp_path: Path) -> N
     Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True)).save(
         str(tmp_path / "tokenizer.json")
     )
-    assert knowing.known(load_tokenizer(tmp_path / "tokenizer.json"), "मुझे") == ALL_KNOWN
+    assert vocabulary.known(load_tokenizer(tmp_path / "tokenizer.json"), "मुझे") == FULL_COVERAGE

@@ -18,7 +18,7 @@ from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
 from relayer.identity import make_identity
 from relayer.installation import NotInstalled, at
-from relayer.running import alone, announced
+from relayer.run_file import alone, announced
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.upkeep import doctor, reindex

@@ -10,7 +10,7 @@ import pytest
 
 from relayer.database import vectors as vector_rows
 from relayer.embedding import models
-from relayer.embedding.embedders import ALL_KNOWN, Embedder
+from relayer.embedding.embedders import FULL_COVERAGE, Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.older import OTHERS_MAX
@@ -308,8 +308,8 @@ class TestQueries:
         unwritten = (await queries.embed(account, [77], "tea")).used
         assert queries.known(thai, written_by) == embedder.known(thai)
         assert embedder.known(thai).share < 1
-        assert queries.known("tea", written_by) == ALL_KNOWN
-        assert queries.known(thai, unwritten) == ALL_KNOWN
+        assert queries.known("tea", written_by) == FULL_COVERAGE
+        assert queries.known(thai, unwritten) == FULL_COVERAGE
 
     async def test_finding_what_waits_reads_what_waits_only(
         self, old: Bench, server: EmbeddingsServer

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from relayer.database import webhooks as rows
-from relayer.events import delivery, outward
+from relayer.events import delivery, egress
 from relayer.events.delivery import Delivery
-from relayer.events.outward import Poster
+from relayer.events.egress import Poster
 from relayer.events.webhooks import Wanted
 from relayer.logs import JsonFormatter
 from relayer.upkeep.provision import NewKey
@@ -97,7 +97,7 @@ class TestTwoRelayers:
     async def test_who_hangs_is_overtaken_when_its_time_is_up_and_spoils_nothing(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(outward, "POST_S", 8.0)
+        monkeypatch.setattr(egress, "POST_S", 8.0)
         owner = await bench.account()
         caller = await bench.caller(owner)
         async with listening() as hook:

@@ -21,7 +21,7 @@ from relayer.app import build_app
 from relayer.clock import to_ms
 from relayer.errors import RateLimited
 from relayer.events import streams as module
-from relayer.events.event import EXTRACTED, WRITTEN, Place, events_of
+from relayer.events.event import EXTRACTED, WRITTEN, Position, events_of
 from relayer.events.streams import Streams
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
@@ -47,10 +47,10 @@ def streams_of(bench: Bench, stopping: asyncio.Event | None = None) -> Streams:
     )
 
 
-START = Place(0)
+START = Position(0)
 
 
-async def told(bench: Bench, key: NewKey, after: Place = START) -> list[dict[str, Any]]:
+async def told(bench: Bench, key: NewKey, after: Position = START) -> list[dict[str, Any]]:
     """What a key is told of all that happened so far."""
     access = (await bench.caller(key)).access
     parts = await streams_of(bench).open(access, after, follow=False)
@@ -126,7 +126,7 @@ class TestWho:
         for seen in (0, 3, module.PAGE, len(whole) - 1):
             number, name = whole[seen]["place"].split("-")
             assert whole[seen]["id_"] == number
-            for after in (Place(int(number)), Place(int(number), name)):
+            for after in (Position(int(number)), Position(int(number), name)):
                 assert await told(bench, owner, after) == whole[seen + 1 :]
 
     async def test_others_have_their_turn_while_it_catches_up(
@@ -170,14 +170,14 @@ class TestWho:
         await bench.sql("DELETE FROM index_steps")
         await bench.sql("DELETE FROM receipts WHERE seq > $1", before["receipt_seq"])
         await bench.sql("UPDATE accounts SET receipt_seq = $1, receipt_head = $2", *before)
-        assert await told(bench, owner, Place(int(number))) == await told(bench, owner)
+        assert await told(bench, owner, Position(int(number))) == await told(bench, owner)
         await bench.remember(caller, "Three.")
         whole = await told(bench, owner)
         assert whole[-1]["id_"] == number
         assert whole[-1]["id"] != lost["id"]
         assert whole[-1]["place"] != lost["place"]
-        assert await told(bench, owner, Place(int(number), name)) == whole
-        assert await told(bench, owner, Place(int(number))) == [], "a number alone does not tell"
+        assert await told(bench, owner, Position(int(number), name)) == whole
+        assert await told(bench, owner, Position(int(number))) == [], "a number alone does not tell"
 
     async def test_a_foreign_account_is_told_nothing(self, bench: Bench) -> None:
         owner, stranger = await bench.account(), await bench.account()

@@ -1,6 +1,6 @@
 """Webhooks: who may have them, what they are told, in which order, and when they fail.
 
-Not here: where they may be (`test_outward.py`).
+Not here: where they may be (`test_egress.py`).
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from relayer.database import webhooks as rows
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.events import delivery
 from relayer.events.delivery import Delivery, signed_headers
+from relayer.events.egress import Poster
 from relayer.events.event import TYPES
-from relayer.events.outward import Poster
 from relayer.events.webhooks import Wanted, Webhook, hand_over
 from relayer.sealed.at_rest import open_at_rest, seal_at_rest
 from relayer.sealed.primitives import CryptoError

@@ -14,10 +14,10 @@ from relayer.extraction.facts import (
     Fact,
     normalised,
 )
+from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.judge import judge
 from relayer.extraction.language import is_foreign
 from relayer.extraction.message import Message
-from relayer.extraction.refused import gives_a_password, orders_the_reader
 from tests.extraction.ruled import demo_rows, rules, texts
 
 ROOT = Path(__file__).parents[2]

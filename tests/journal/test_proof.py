@@ -30,7 +30,7 @@ from relayer.identity import (
     write_next,
 )
 from relayer.installation import opened
-from relayer.running import alone
+from relayer.run_file import alone
 from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
 from relayer.sealed.keys import Identity, account_text, parse_public_key
 from relayer.sealed.primitives import random_key, to_base64url

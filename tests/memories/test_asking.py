@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from relayer.errors import NotAllowed, NotOffered, Unavailable
+from relayer.errors import NotAllowed, NotConfigured, Unavailable
 from relayer.memories.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
 from relayer.query.query import Query
 from relayer.routes.recalling import AskBody, question_of
@@ -83,7 +83,7 @@ class TestAsk:
 
     async def test_without_a_model(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
-        with pytest.raises(NotOffered) as caught:
+        with pytest.raises(NotConfigured) as caught:
             await bench.services.asking.ask(caller, Query(text="tea?", namespaces=[TEAM]))
         assert caught.value.code == "llm.not_configured"
 

@@ -42,7 +42,7 @@ class Uploads:
                 found = await self.bench.services.manual.recall(caller, TEAM, vector, 3)
                 assert len(found) == len(self.names)
                 assert (found[0][0], abs(found[0][1]) < 1e-3) == (name, True)
-            await asyncio.gather(*self.bench.services.resident.reading)
+            await asyncio.gather(*self.bench.services.memory_index.reading)
 
     async def entrust(self) -> None:
         """Let the relayer hold the keys."""

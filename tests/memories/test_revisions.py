@@ -17,8 +17,8 @@ from relayer.errors import (
 )
 from relayer.journal.states import Change
 from relayer.memories.revising import Edited
+from relayer.memory_index.index import MemoryIndex
 from relayer.record import decode, first_stored_at, revision_row_id
-from relayer.resident.index import ResidentIndex
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
@@ -437,14 +437,14 @@ class TestRaces:
         [stored] = await bench.remember(caller, TEA)
         then = bench.clock()
         bench.clock.advance(60)
-        reading, edits = ResidentIndex.rows, [{"text": COFFEE}]
+        reading, edits = MemoryIndex.rows, [{"text": COFFEE}]
 
-        async def read_late(index: ResidentIndex, *asked: Any) -> Any:
+        async def read_late(index: MemoryIndex, *asked: Any) -> Any:
             while edits:
                 await edit(bench, caller, stored.id, **edits.pop())
             return await reading(index, *asked)
 
-        monkeypatch.setattr(ResidentIndex, "rows", read_late)
+        monkeypatch.setattr(MemoryIndex, "rows", read_late)
         assert await bench.texts(caller, "Anna prefers", as_of=then) == [TEA]
         assert await bench.texts(caller, "Anna prefers") == [COFFEE]
 

@@ -12,7 +12,7 @@ RELAYER = Path(errors.__file__).parent
 SPEC = RELAYER.parent / "SPEC.md"
 CODE = re.compile(r"`([a-z_]+(?:\.[a-z_]+)?)`")
 # What only commands say, and a start.
-COMMANDS = ("upkeep", "running.py", "embedding/model.py", "embedding/passages.py")
+COMMANDS = ("upkeep", "run_file.py", "embedding/model.py", "embedding/passages.py")
 
 
 def given_by_name() -> Iterator[str]:

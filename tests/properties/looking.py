@@ -81,7 +81,7 @@ async def look(walk: "Walk") -> None:
 async def _asking(walk: "Walk") -> Caller:
     """Who asks now: of two in three, the index may be held in memory."""
     caller = await walk.caller()
-    await asyncio.gather(*walk.bench.services.resident.reading)
+    await asyncio.gather(*walk.bench.services.memory_index.reading)
     if walk.chance.random() < 1 / 3:
         return caller
     account, key = caller.access.account, caller.access.key

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from memrelay.errors import Invalid
 from memrelay.sealed import forms as their_forms
 from memrelay.sealed import keys as client
-from relayer import forms
+from relayer import normalization
 from relayer.extraction.facts import normalised
-from relayer.extraction.refused import orders_the_reader
+from relayer.extraction.injection_filter import orders_the_reader
 from relayer.query.period_words import tokens
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, parse_namespace
@@ -183,7 +183,7 @@ def test_tokens_are_the_same_on_both_sides(field: index.Field, term: str) -> Non
 @given(st.lists(marks | starters, max_size=5).map("".join), st.sampled_from(FORMS))
 def test_long_runs_of_marks_come_to_the_same_normal_forms(text: str, form: Form) -> None:
     expected = unicodedata.normalize(form, text)
-    assert forms.normalize(form, text) == their_forms.normalize(form, text) == expected
+    assert normalization.normalize(form, text) == their_forms.normalize(form, text) == expected
 
 
 @many
@@ -191,15 +191,15 @@ def test_long_runs_of_marks_come_to_the_same_normal_forms(text: str, form: Form)
 def test_marks_are_in_order_before_they_are_normalised(text: str, form: Form) -> None:
     """What is out of order is exchanged one by one; only short runs, and the few marks that a
     letter is taken apart into, are left to that."""
-    base = forms._APART[form]
-    ready = forms.in_order(form, text)
+    base = normalization._APART[form]
+    ready = normalization.in_order(form, text)
     apart = "".join(unicodedata.normalize(base, char) for char in ready)
     classes = [unicodedata.combining(char) for char in apart]
     exchanges, run = 0, list[int]()
     for mark_class in classes:
         run = [*run, mark_class] if mark_class else []
         exchanges += sum(before > mark_class for before in run)
-    assert exchanges <= 2 * forms._RUN_MAX * max(1, len(text))
+    assert exchanges <= 2 * normalization._RUN_MAX * max(1, len(text))
 
 
 def test_no_character_of_a_name_is_spelt_with_more_than_four() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from relayer import database as statements
 from relayer.database import expiry, index_steps, rebuild, reseal
+from relayer.database import memory_index as rows
 from relayer.database import namespaces as namespace_rows
-from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.index_steps import IndexMark
 from relayer.journal.states import Change

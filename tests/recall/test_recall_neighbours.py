@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relayer.database import recall as search
-from relayer.memories.recall import Found
+from relayer.memories.recall import RecalledMemory
 from relayer.sealed import index
 from tests.recalling import found
 from tests.services import OTHER, TEAM, Bench
@@ -101,7 +101,9 @@ class TestNeighbours:
         "wedding", "roof", "allotment", "choir", "tax return", "beehive", "marathon",
     )  # fmt: skip
 
-    async def talk(self, bench: Bench, caller: Any, order: Callable[[list[str]], None]) -> Found:
+    async def talk(
+        self, bench: Bench, caller: Any, order: Callable[[list[str]], None]
+    ) -> RecalledMemory:
         """What is found of the bare answer that followed a question, stored in some order."""
         texts = [
             text

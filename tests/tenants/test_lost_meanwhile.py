@@ -26,7 +26,7 @@ from relayer.events.webhooks import Wanted
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
 from relayer.memories.opening import Caller
-from relayer.moved import MovedTombstone
+from relayer.portable import MovedTombstone
 from relayer.preferences import AccountSettings
 from relayer.record import Draft
 from relayer.sealed.grants import Role

@@ -121,7 +121,7 @@ class TestReseal:
                     found = await bench.services.manual.recall(caller, TEAM, asked, 2)
                     assert [name for name, _ in found] == [names[place], names[1 - place]]
                     assert abs(found[0][1]) < 1e-3
-                await asyncio.gather(*bench.services.resident.reading)
+                await asyncio.gather(*bench.services.memory_index.reading)
 
         vectors = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
         names = [await keep(b"{first bytes}" * 9, vectors[0])]

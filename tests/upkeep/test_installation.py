@@ -32,7 +32,7 @@ from relayer.identity import (
     take_over,
 )
 from relayer.installation import NotInstalled, as_found, at, opened
-from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
+from relayer.run_file import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError
 from relayer.tenants.granting import Granting

@@ -16,7 +16,7 @@ from relayer.blobs.store import BlobStore
 from relayer.errors import Conflict, Unavailable
 from relayer.identity import make_identity
 from relayer.memories.opening import Caller
-from relayer.running import alone, is_served
+from relayer.run_file import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.settings import SettingsError, variable

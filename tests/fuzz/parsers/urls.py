@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from relayer.errors import BadRequest
-from relayer.events import outward
+from relayer.events import egress
 from tests.fuzz.loop import Parser
 
 WORDS = (
@@ -33,9 +33,9 @@ WORDS = (
 
 def _url(data: bytes) -> None:
     text = data.decode(errors="replace")
-    for reach in outward.Reach.__args__:
+    for reach in egress.Reach.__args__:
         try:
-            target = outward.parse_target(text, reach)
+            target = egress.parse_target(text, reach)
         except BadRequest:
             continue
         read = urlsplit(text)
@@ -54,4 +54,4 @@ def _seeds() -> Iterator[bytes]:
     yield from (b"https://" + word for word in WORDS)
 
 
-PARSER = Parser((outward,), _seeds, _url, WORDS)
+PARSER = Parser((egress,), _seeds, _url, WORDS)

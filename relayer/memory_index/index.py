@@ -5,7 +5,7 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
 - Every request reads the mark of its account's index from the database; a namespace under another
   mark is looked through for what changed before it is searched. So what was acknowledged is found,
   and what was erased is not, by whichever process and whoever wrote it.
-- A namespace is held from the second recall on, which pays for nothing: it is read in the
+- A namespace is loaded from the second recall on, which pays for nothing: it is read in the
   background. It takes the place of what was asked longest ago, and of nothing that was asked since;
   what has made room is not read again for a while, so that two do not go on displacing each other.
 - Before any of it is read, the database says how much it takes: what has no room is not read, and
@@ -23,21 +23,21 @@ from itertools import takewhile
 from typing import Final
 
 from relayer.blobs.store import matching
-from relayer.database import resident as rows
+from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe
-from relayer.resident.namespace import Ints, Resident, empty, taken, updated
-from relayer.resident.rows import RecentRows
+from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, taken, updated
+from relayer.memory_index.rows import RecentRows
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import Access
 
-log = logging.getLogger("relayer.resident")
+log = logging.getLogger("relayer.memory_index")
 
-Place = tuple[AccountId, int]  # account, number of a namespace
+IndexKey = tuple[AccountId, int]  # account, number of a namespace
 
 ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
 REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
@@ -57,12 +57,12 @@ BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even 
 
 
 @dataclass
-class _Held:
+class _Entry:
     """A namespace, the mark of the state it was read in, those of requests it is new enough for,
     the number of the last recall that asked for it, and how often in a row the database was away
     when it had to be brought up to date."""
 
-    resident: Resident
+    loaded: LoadedNamespace
     mark: IndexMark
     marks: deque[IndexMark]
     asked_by: int = 0
@@ -70,7 +70,7 @@ class _Held:
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class ResidentIndex:
+class MemoryIndex:
     """Holds namespaces of at most so many bytes together; 0 holds none."""
 
     def __init__(self, *, database: Database, bytes_max: int) -> None:
@@ -79,9 +79,11 @@ class ResidentIndex:
         self._rows = RecentRows(bytes_max // ROWS_SHARE)
         self._bytes = 0  # of what is held
         self._recalls = 0  # until now
-        self._held: OrderedDict[Place, _Held] = OrderedDict()  # what was asked last behind others
-        self._asked: OrderedDict[Place, int] = OrderedDict()
-        self._reading: dict[Place, asyncio.Task[None]] = {}
+        self._entries: OrderedDict[IndexKey, _Entry] = (
+            OrderedDict()
+        )  # what was asked last behind others
+        self._asked: OrderedDict[IndexKey, int] = OrderedDict()
+        self._reading: dict[IndexKey, asyncio.Task[None]] = {}
 
     @property
     def reading(self) -> list["asyncio.Task[None]"]:
@@ -93,37 +95,39 @@ class ResidentIndex:
         """What all of them take."""
         return self._bytes + self._rows.size_bytes
 
-    async def find(self, access: Access, namespace_ids: Sequence[int]) -> list[Resident] | None:
-        """These namespaces, no older than the request; None when one is not held, or none asked."""
+    async def find(
+        self, access: Access, namespace_ids: Sequence[int]
+    ) -> list[LoadedNamespace] | None:
+        """Return these namespaces, as new as the request; None if one is not loaded."""
         mark = access.index_mark
         if not (self._bytes_max and namespace_ids and mark):
             return None
         self._recalls += 1
-        places = [(access.account, number) for number in namespace_ids]
-        held = [self._held.get(place) for place in places]
-        looked_up("index", sum(one is not None for one in held), len(held))
-        for place, one in zip(places, held, strict=True):
-            if one is None:
-                self._note(place, mark)
+        keys = [(access.account, number) for number in namespace_ids]
+        entries = [self._entries.get(key) for key in keys]
+        looked_up("index", sum(entry is not None for entry in entries), len(entries))
+        for key, entry in zip(keys, entries, strict=True):
+            if entry is None:
+                self._note(key, mark)
             else:
-                one.asked_by = self._recalls
-                self._held.move_to_end(place)
+                entry.asked_by = self._recalls
+                self._entries.move_to_end(key)
         found = []
-        for place, one in zip(places, held, strict=True):
-            if one is None or (resident := await self._current(place, one, mark)) is None:
+        for key, entry in zip(keys, entries, strict=True):
+            if entry is None or (loaded := await self._current(key, entry, mark)) is None:
                 return None
-            found.append(resident)
+            found.append(loaded)
         return found
 
     async def rows(
-        self, account: AccountId, held: Sequence[Resident], seqs: Sequence[int]
+        self, account: AccountId, loaded: Sequence[LoadedNamespace], seqs: Sequence[int]
     ) -> dict[int, Row]:
-        """Number → row of those memories that still live; `held` are the namespaces searched.
+        """Number → row of those memories that still live; `loaded` are the namespaces searched.
 
         Raises:
             Unavailable: the database is away.
         """
-        listed = {seq: v for resident in held for seq, v in resident.listed(seqs).items()}
+        listed = {seq: v for one in loaded for seq, v in one.listed(seqs).items()}
         found = self._rows.find(account, listed)
         missing = [seq for seq in seqs if seq not in found]
         looked_up("rows", len(found), len(seqs))
@@ -142,137 +146,141 @@ class ResidentIndex:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _note(self, place: Place, mark: IndexMark) -> None:
+    def _note(self, key: IndexKey, mark: IndexMark) -> None:
         """Count a recall of what is not held, and read it if it was not the first."""
-        asked = self._asked.get(place, 0)
-        self._set_asked(place, asked + 1)
+        asked = self._asked.get(key, 0)
+        self._set_asked(key, asked + 1)
         if asked >= ASKED_BEFORE:
-            self._read_soon(place, mark)
+            self._read_soon(key, mark)
 
-    def _set_asked(self, place: Place, asked: int) -> None:
-        self._asked[place] = asked
-        self._asked.move_to_end(place)
+    def _set_asked(self, key: IndexKey, asked: int) -> None:
+        self._asked[key] = asked
+        self._asked.move_to_end(key)
         if len(self._asked) > ASKED_MAX:
             self._asked.popitem(last=False)
 
-    async def _current(self, place: Place, held: _Held, mark: IndexMark) -> Resident | None:
+    async def _current(
+        self, key: IndexKey, entry: _Entry, mark: IndexMark
+    ) -> LoadedNamespace | None:
         """What is held, brought up to the request's mark; None where too much has changed."""
-        if mark in held.marks:
-            return held.resident
-        if place in self._reading:
+        if mark in entry.marks:
+            return entry.loaded
+        if key in self._reading:
             return None
-        missed = held.missed
-        async with held.catching_up:
-            if mark in held.marks:
-                return held.resident
+        missed = entry.missed
+        async with entry.catching_up:
+            if mark in entry.marks:
+                return entry.loaded
             # Whoever was here before may have let go of it, or found the database away.
-            if self._held.get(place) is not held or held.missed != missed:
+            if self._entries.get(key) is not entry or entry.missed != missed:
                 return None
-            return held.resident if await self._caught_up(place, held, mark) else None
+            return entry.loaded if await self._caught_up(key, entry, mark) else None
 
-    async def _caught_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
+    async def _caught_up(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
         """Whether it is up to date; what cannot be brought there is held no longer."""
         try:
-            caught_up = await self._catch_up(place, held, mark)
+            caught_up = await self._catch_up(key, entry, mark)
         except Exception as error:  # the database searches
-            held.missed += 1
-            if not isinstance(error, Unavailable) or held.missed >= MISSED_MAX:
-                self._fail(place, error)
+            entry.missed += 1
+            if not isinstance(error, Unavailable) or entry.missed >= MISSED_MAX:
+                self._fail(key, error)
             return False
-        held.missed = 0
+        entry.missed = 0
         return caught_up
 
-    async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
+    async def _catch_up(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
-            now, pages = await _differing(connection, place, held), None
+            now, pages = await _differing(connection, key, entry), None
             if now is not None and len(now.seqs) <= CATCH_UP_MAX:
-                pages = await _pages(connection, place, now.seqs, CATCH_UP_BYTES_MAX)
+                pages = await _pages(connection, key, now.seqs, CATCH_UP_BYTES_MAX)
         if now is None or pages is None:
-            self._read_soon(place, mark)
+            self._read_soon(key, mark)
             return False
-        resident = await _updated(held.resident, now, pages)
-        if resident.size_bytes > self._bytes_max:
-            self._refuse(place)
+        loaded = await _updated(entry.loaded, now, pages)
+        if loaded.size_bytes > self._bytes_max:
+            self._refuse(key)
             return False
-        if self._held.get(place) is held:
-            self._bytes += resident.size_bytes - held.resident.size_bytes
-        held.resident, held.mark = resident, now.mark
-        held.marks.extend({mark, now.mark}.difference(held.marks))
+        if self._entries.get(key) is entry:
+            self._bytes += loaded.size_bytes - entry.loaded.size_bytes
+        entry.loaded, entry.mark = loaded, now.mark
+        entry.marks.extend({mark, now.mark}.difference(entry.marks))
         self._make_room()
         return True
 
-    def _read_soon(self, place: Place, mark: IndexMark) -> None:
-        if place in self._reading or len(self._reading) >= READING_MAX:
+    def _read_soon(self, key: IndexKey, mark: IndexMark) -> None:
+        if key in self._reading or len(self._reading) >= READING_MAX:
             return
-        task = asyncio.create_task(self._read(place, mark, self._recalls))
-        self._reading[place] = task
-        task.add_done_callback(lambda _: self._reading.pop(place, None))
+        task = asyncio.create_task(self._read(key, mark, self._recalls))
+        self._reading[key] = task
+        task.add_done_callback(lambda _: self._reading.pop(key, None))
 
-    async def _read(self, place: Place, mark: IndexMark, asked_by: int) -> None:
-        """Hold a namespace as it is now, if there is room for it."""
-        room = self._room(place, asked_by)
+    async def _read(self, key: IndexKey, mark: IndexMark, asked_by: int) -> None:
+        """Load a namespace as it is now, if there is room for it."""
+        room = self._room(key, asked_by)
         try:
-            whole = await self._whole(place, room)
+            whole = await self._whole(key, room)
         except Exception as error:  # recalls go on without it
-            self._fail(place, error)
+            self._fail(key, error)
             return
-        room = min(room, self._room(place, asked_by))
-        if whole is None or whole.resident.size_bytes > room:
-            self._refuse(place, REFUSED if room == self._bytes_max else PUT_OFF)
+        room = min(room, self._room(key, asked_by))
+        if whole is None or whole.loaded.size_bytes > room:
+            self._refuse(key, REFUSED if room == self._bytes_max else PUT_OFF)
             return
-        self._let_go(place)
+        self._let_go(key)
         whole.marks.append(mark)
         whole.asked_by = self._recalls
-        self._held[place] = whole
-        self._bytes += whole.resident.size_bytes
-        self._asked.pop(place, None)
+        self._entries[key] = whole
+        self._bytes += whole.loaded.size_bytes
+        self._asked.pop(key, None)
         self._make_room()
 
-    async def _whole(self, place: Place, bytes_max: int) -> _Held | None:
+    async def _whole(self, key: IndexKey, bytes_max: int) -> _Entry | None:
         """The namespace; None where it surely takes more than that."""
-        held = self._held.get(place)
-        before = empty(place[1]) if held is None else held.resident
+        entry = self._entries.get(key)
+        before = empty(key[1]) if entry is None else entry.loaded
         async with self._database.snapshot() as connection:
-            memories = await rows.count(connection, *place)
+            memories = await rows.count(connection, *key)
             if memories is None or memories * BYTES_A_MEMORY > bytes_max:
                 return None
-            there = await rows.versions(connection, *place)
+            there = await rows.versions(connection, *key)
             if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:
                 return None
             now = before.differing(there)
-            pages = await _pages(connection, place, now.seqs, bytes_max)
+            pages = await _pages(connection, key, now.seqs, bytes_max)
         if pages is None:
             return None
-        resident = await _updated(before, now, pages)
-        return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
+        loaded = await _updated(before, now, pages)
+        return _Entry(loaded, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
-    def _room(self, place: Place, asked_by: int) -> int:
+    def _room(self, key: IndexKey, asked_by: int) -> int:
         """Bytes for a namespace if all goes that was asked last before that recall."""
-        since = takewhile(lambda item: item[1].asked_by >= asked_by, reversed(self._held.items()))
+        since = takewhile(
+            lambda item: item[1].asked_by >= asked_by, reversed(self._entries.items())
+        )
         return self._bytes_max - sum(
-            held.resident.size_bytes for other, held in since if other != place
+            entry.loaded.size_bytes for other, entry in since if other != key
         )
 
-    def _refuse(self, place: Place, asked: int = REFUSED) -> None:
+    def _refuse(self, key: IndexKey, asked: int = REFUSED) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
-        self._let_go(place)
-        self._set_asked(place, asked)
+        self._let_go(key)
+        self._set_asked(key, asked)
 
-    def _fail(self, place: Place, error: Exception) -> None:
+    def _fail(self, key: IndexKey, error: Exception) -> None:
         """Do the same where a reading failed; nothing of the error may be said."""
-        self._refuse(place, PUT_OFF)
+        self._refuse(key, PUT_OFF)
         if not isinstance(error, Unavailable):
             extra = {"event": "resident.failed", "exception": describe(error)}
             log.error("a namespace was not read into memory", extra=extra)
 
-    def _let_go(self, place: Place) -> None:
-        if (held := self._held.pop(place, None)) is not None:
-            self._bytes -= held.resident.size_bytes
+    def _let_go(self, key: IndexKey) -> None:
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._bytes -= entry.loaded.size_bytes
 
     def _make_room(self) -> None:
         """Let go of what was asked longest ago, and do not read it at once in place of others."""
         while self._bytes > self._bytes_max:
-            self._refuse(next(iter(self._held)), PUT_OFF)
+            self._refuse(next(iter(self._entries)), PUT_OFF)
 
 
 def _is_intact(row: Row) -> bool:
@@ -281,18 +289,18 @@ def _is_intact(row: Row) -> bool:
 
 
 async def _pages(
-    connection: Connection, place: Place, seqs: Ints, bytes_max: int
+    connection: Connection, key: IndexKey, seqs: Ints, bytes_max: int
 ) -> list[rows.Page] | None:
     """What these memories are found by; None, and none of it read, where it takes more."""
     cuts: list[Ints] = []
     for at in range(0, len(seqs), PAGE):
-        extent = await rows.extent(connection, *place, seqs[at : at + PAGE].tolist())
+        extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
         sizes = taken(extent)
         bytes_max -= int(sizes.sum())
         if bytes_max < 0:
             return None
         cuts += _cut(extent.seqs, sizes)
-    return [await rows.page(connection, *place, cut.tolist()) for cut in cuts]
+    return [await rows.page(connection, *key, cut.tolist()) for cut in cuts]
 
 
 def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
@@ -303,22 +311,24 @@ def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
         yield seqs[at : (at := max(fits, at + 1))]
 
 
-async def _differing(connection: Connection, place: Place, held: _Held) -> rows.Differing | None:
+async def _differing(connection: Connection, key: IndexKey, entry: _Entry) -> rows.Differing | None:
     """What has changed since it was read: by the steps from then on, or by all rows."""
-    if (now := await rows.differing(connection, *place, held.mark)) is not None:
+    if (now := await rows.differing(connection, *key, entry.mark)) is not None:
         return now
-    there = await rows.versions(connection, *place)
-    return None if there is None else held.resident.differing(there)
+    there = await rows.versions(connection, *key)
+    return None if there is None else entry.loaded.differing(there)
 
 
-async def _updated(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> Resident:
+async def _updated(
+    before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]
+) -> LoadedNamespace:
     """What is held now; a thread copies what is large, because others are waiting."""
     if len(now.seqs) and _is_large(before, now, pages):
         return await asyncio.to_thread(updated, before, now, pages)
     return updated(before, now, pages)
 
 
-def _is_large(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:
+def _is_large(before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:
     count = len(before.memories) + len(now.seqs)
     size_bytes = before.size_bytes + sum(page.size_bytes for page in pages)
     return count > COPIED_AT_ONCE_MAX or size_bytes > COPIED_BYTES_AT_ONCE_MAX

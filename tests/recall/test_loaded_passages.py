@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from relayer.resident.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, Passages
+from relayer.memory_index.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, Passages
 
 DIM = 24
 MANY = 320

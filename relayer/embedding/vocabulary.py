@@ -15,29 +15,29 @@ from typing import Final
 
 from tokenizers import Tokenizer, models
 
-from relayer.embedding.embedders import ALL_KNOWN, Known
+from relayer.embedding.embedders import FULL_COVERAGE, Coverage
 
 _UNIGRAM_SPACE: Final = "▁"  # stands for the space before a word, alone where no piece has it
 
 _Span = tuple[int, int]  # first and past-the-last character of a token
 
 
-def known(tokenizer: Tokenizer | None, text: str) -> Known:
+def known(tokenizer: Tokenizer | None, text: str) -> Coverage:
     """Return what the model with this tokenizer knows of `text`.
 
     It is all without a tokenizer, and with one that can spell every text in smaller pieces.
     """
     if tokenizer is None:
-        return ALL_KNOWN
+        return FULL_COVERAGE
     model = tokenizer.model  # each look at it makes an object
     if isinstance(model, models.Unigram):
         return _by_unigrams(tokenizer, text)
     if isinstance(model, models.WordPiece):
         return _by_word_pieces(tokenizer, model.unk_token, text)
-    return ALL_KNOWN
+    return FULL_COVERAGE
 
 
-def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Known:
+def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Coverage:
     """What a vocabulary of one language knows: words that it has pieces for, not only letters."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     tokens = zip(encoding.word_ids, encoding.tokens, encoding.offsets, strict=True)
@@ -56,7 +56,7 @@ def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Know
     return _known(len(encoding.tokens) - unknown - signs, unknown, signs, spelt)
 
 
-def _by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
+def _by_unigrams(tokenizer: Tokenizer, text: str) -> Coverage:
     """What a vocabulary of several languages knows of `text`: whole words of it, where it has them.
 
     Where words are not told apart by spaces, a piece of one character is a word like any other.
@@ -86,10 +86,10 @@ def _by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
     return _known(known, unknown, signs, spelt)
 
 
-def _known(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Known:
+def _known(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Coverage:
     """What is known of a text of so many tokens; signs that are not count where nothing else is."""
     share = known / (known + unknown) if known or unknown else float(not signs)
-    return Known(share, tuple(dict.fromkeys(spelt)))
+    return Coverage(share, tuple(dict.fromkeys(spelt)))
 
 
 def _is_foreign_by_letters(parts: Sequence[str]) -> bool:

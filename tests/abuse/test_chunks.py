@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from relayer import forms, pieces, redact, secret_kinds
+from relayer import chunks, normalization, redact, secret_kinds
 from relayer.database import write_statement as rows
 from relayer.embedding import passages
 from relayer.embedding.passages import Splitter
@@ -48,18 +48,18 @@ def test_tokens_are_those_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
 def test_normal_forms_are_those_of_the_whole_text(
-    form: forms.Form, monkeypatch: pytest.MonkeyPatch
+    form: normalization.Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "_PIECE_CHARS", 3)
+    monkeypatch.setattr(normalization, "_PIECE_CHARS", 3)
     for text in texts(2, 400, 60):
-        assert forms.normalize(form, text) == unicodedata.normalize(form, text)
+        assert normalization.normalize(form, text) == unicodedata.normalize(form, text)
 
 
 def test_whatever_is_composed_stays_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_PIECE_CHARS", 1)
+    monkeypatch.setattr(normalization, "_PIECE_CHARS", 1)
     apart = [unicodedata.normalize("NFD", chr(c)) for c in range(0x30000)]
     for text in (text for text in apart if len(text) > 1):
-        assert forms.normalize("NFC", text) == unicodedata.normalize("NFC", text)
+        assert normalization.normalize("NFC", text) == unicodedata.normalize("NFC", text)
 
 
 def test_secrets_and_numbers_are_those_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_secrets_and_numbers_are_those_of_the_whole_text(monkeypatch: pytest.Mon
     found = [*texts(3, 200, 400), *(n * "é" + f" {long} https://u:{n * 'p'}@h" for n in range(80))]
     whole = [(redact.redact(text), grouped.take_out_numbers(text)) for text in found]
     assert sum(bool(counts) for (_, counts), _ in whole) > 80
-    for module in (pieces, redact):
+    for module in (chunks, redact):
         monkeypatch.setattr(module, "AT_ONCE", 64)
     monkeypatch.setattr(redact, "_BLANKS_WITHIN", 160)
     assert [(redact.redact(text), grouped.take_out_numbers(text)) for text in found] == whole
@@ -145,7 +145,7 @@ def test_no_shape_is_looked_for_in_all_of_a_long_text(
         monkeypatch.setattr(module, name, spy)
     redact.redact(text)
     words(text)
-    assert max(spy.longest for spy in (*secrets, *others)) <= 3 * pieces.AT_ONCE
+    assert max(spy.longest for spy in (*secrets, *others)) <= 3 * chunks.AT_ONCE
 
 
 def test_no_long_text_is_normalised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +157,9 @@ def test_no_long_text_is_normalised_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         lengths.append(len(text))
         return normalize(form, text)
 
-    monkeypatch.setattr(forms.unicodedata, "normalize", noted)  # type: ignore[attr-defined]
-    forms.normalize("NFKC", "\ufdfa" * 100_000)
-    assert max(lengths) <= forms._PIECE_CHARS
+    monkeypatch.setattr(normalization.unicodedata, "normalize", noted)  # type: ignore[attr-defined]
+    normalization.normalize("NFKC", "\ufdfa" * 100_000)
+    assert max(lengths) <= normalization._PIECE_CHARS
 
 
 def test_no_tokenizer_gets_a_long_text_at_once(

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from relayer.extraction.cues import phrases
-from relayer.forms import normalize
+from relayer.normalization import normalize
 
 _RULES: Final = "(?:instructions?|guidelines?|directives?|rules?|prompts?)"
 _WHICH: Final = "all|any|every|your|previous|prior|earlier|above|preceding|system|initial|safety"

@@ -1,6 +1,6 @@
 """Statements that read an account's rows whole, as they leave for another relayer.
 
-Not here: what becomes of them there (`database.arriving`), grants (`accounts`).
+Not here: what becomes of them there (`database.imports`), grants (`accounts`).
 """
 
 import uuid

@@ -17,7 +17,7 @@ from relayer.database import index_size
 from relayer.database.numbering import numbered
 from relayer.database.pool import Connection, Row, halfvec
 from relayer.database.vectors import NO_VECTOR
-from relayer.moved import MovedEpisode, MovedMemory
+from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import AccountId

@@ -1,6 +1,6 @@
 """Statements that read a namespace's index as arrays, whole or what changed of it.
 
-Not here: holding it in memory (`relayer.resident`).
+Not here: holding it in memory (`relayer.memory_index`).
 
 - What changed is told by the steps between two states of the account's index (`index_steps`).
 - Where one of these is missing, all rows tell it: a row of `memories` has another `xmin` after

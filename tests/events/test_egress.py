@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from relayer.errors import BadRequest
-from relayer.events import outward
-from relayer.events.outward import Poster, Target, Undelivered, parse_target, permitted
+from relayer.events import egress
+from relayer.events.egress import Poster, Target, Undelivered, is_permitted, parse_target
 from relayer.sealed.keys import AccountId
 from tests.hooks import certificate, listening
 
@@ -68,8 +68,8 @@ class TestWhere:
     def test_a_private_relayer_takes_every_port_of_its_own_networks(self) -> None:
         """Where a name leads is known later, and only what is not public may have such a port."""
         target = parse_target("https://hook.example:25/", "private")
-        assert permitted(ipaddress.ip_address("10.1.2.3"), target, "private")
-        assert not permitted(ipaddress.ip_address("8.8.8.8"), target, "private")
+        assert is_permitted(ipaddress.ip_address("10.1.2.3"), target, "private")
+        assert not is_permitted(ipaddress.ip_address("8.8.8.8"), target, "private")
 
     @pytest.mark.parametrize(
         ("address", "scheme", "allowed"),
@@ -91,8 +91,8 @@ class TestWhere:
     ) -> None:
         target = Target(scheme, "hook.example", 443, "/")
         ip = ipaddress.ip_address(address)
-        assert permitted(ip, target, "private") is allowed
-        assert not permitted(ip, target, "none")
+        assert is_permitted(ip, target, "private") is allowed
+        assert not is_permitted(ip, target, "none")
 
     @pytest.mark.parametrize(
         ("first", "last"),
@@ -114,7 +114,7 @@ class TestWhere:
         """Both ends of every special range are refused."""
         target = Target("https", "hook.example", 443, "/")
         ends = ipaddress.ip_address(first), ipaddress.ip_address(last)
-        assert not any(permitted(end, target, "public") for end in ends)
+        assert not any(is_permitted(end, target, "public") for end in ends)
 
     @pytest.mark.parametrize(
         "address",
@@ -123,7 +123,7 @@ class TestWhere:
     )  # fmt: skip
     def test_what_lies_beside_a_special_range_is_public(self, address: str) -> None:
         target = Target("https", "hook.example", 443, "/")
-        assert permitted(ipaddress.ip_address(address), target, "public")
+        assert is_permitted(ipaddress.ip_address(address), target, "public")
 
     @pytest.mark.parametrize("inner", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1"])
     async def test_every_address_of_a_name_is_checked(
@@ -201,7 +201,7 @@ class TestWhere:
         assert "cookie" not in hook.posts[1].headers
 
     async def test_who_hangs_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(outward, "POST_S", 0.2)
+        monkeypatch.setattr(egress, "POST_S", 0.2)
         async with listening() as hook:
             hook.hangs = True
             poster = Poster(reach="private")
@@ -243,18 +243,18 @@ class TestWhere:
             return []
 
         monkeypatch.setattr(socket, "getaddrinfo", hangs)
-        monkeypatch.setattr(outward, "POST_S", 0.2)
+        monkeypatch.setattr(egress, "POST_S", 0.2)
         poster = Poster(reach="private")
         target = parse_target("https://hook.example/", "private")
         try:
             own = [poster.post(target, b"", {}, account=ANYBODY) for _ in range(5)]
             failed = await asyncio.gather(*own, return_exceptions=True)
-            assert Counter(map(str, failed)) == {"timeout": outward.LOOKUPS_EACH, "busy": 3}
-            accounts = [AccountId(bytes([n] * 32)) for n in range(1, outward.LOOKUPS_MAX)]
+            assert Counter(map(str, failed)) == {"timeout": egress.LOOKUPS_EACH, "busy": 3}
+            accounts = [AccountId(bytes([n] * 32)) for n in range(1, egress.LOOKUPS_MAX)]
             others = [poster.post(target, b"", {}, account=account) for account in accounts]
             failed = await asyncio.gather(*others, return_exceptions=True)
-            assert Counter(map(str, failed)) == {"timeout": outward.LOOKUPS_MAX - 2, "busy": 1}
-            assert len(asking) == outward.LOOKUPS_MAX
+            assert Counter(map(str, failed)) == {"timeout": egress.LOOKUPS_MAX - 2, "busy": 1}
+            assert len(asking) == egress.LOOKUPS_MAX
             address = parse_target("http://127.0.0.1:9/", "private")
             with pytest.raises(Undelivered, match="unreachable"):
                 await poster.post(address, b"", {}, account=ANYBODY)

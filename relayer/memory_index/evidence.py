@@ -27,8 +27,8 @@ from relayer.database.recall import (
     Scope,
     Search,
 )
-from relayer.resident.namespace import KINDS, Memories, Resident, joined, short
-from relayer.resident.passages import Passages
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, joined, short
+from relayer.memory_index.passages import Passages
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -44,10 +44,10 @@ _ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Segment:
     """A namespace that is searched, where its memories begin, and the query as it knows it."""
 
-    resident: Resident
+    namespace: LoadedNamespace
     begins: int
     scopes: Sequence[Scope]
 
@@ -78,29 +78,29 @@ class _Words:
     attainable: float
 
 
-def gather(residents: Sequence[Resident], search: Search) -> Evidence:
+def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     """As `database.recall.gather`, of these namespaces; `filters.as_of` is not looked at."""
     filters, count = search.filters, search.candidates
-    places = _placed(residents, search.scopes)
-    memories = joined([p.resident.memories for p in places])
-    found_at_all = _joined([_found_at_all(p, filters) for p in places])
-    meaning = _meaning(places, len(memories))
-    words = _words(places, len(memories), search.query_words)
+    segments = _placed(namespaces, search.scopes)
+    memories = joined([p.namespace.memories for p in segments])
+    found_at_all = _joined([_found_at_all(p, filters) for p in segments])
+    meaning = _meaning(segments, len(memories))
+    words = _words(segments, len(memories), search.query_words)
     near, worded = found_at_all & np.isfinite(meaning.nearest), found_at_all & (words.bm25 > 0)
     chosen = np.zeros(len(memories), bool)
     chosen[_first(meaning.nearest, near, memories.seq, count)] = True
     chosen[_first(-words.bm25, worded, memories.seq, count)] = True
     pairs, steps = np.zeros((0, 2), np.int64), _NONE
     if search.neighbours:
-        pairs, steps = _beside(places, memories, found_at_all, chosen)
+        pairs, steps = _beside(segments, memories, found_at_all, chosen)
         chosen[pairs[:, 1]] = True
     shown = np.flatnonzero(chosen)
-    if len(places) > 1:
+    if len(segments) > 1:
         shown = shown[np.argsort(memories.seq[shown])]
     position = np.full(len(memories), -1)
     position[shown] = np.arange(len(shown))
     matched = found_at_all[words.at] & chosen[words.at]
-    documents = sum(p.resident.documents for p in places)
+    documents = sum(p.namespace.documents for p in segments)
     findable = documents if _is_unfiltered(filters, search.scopes) else int(found_at_all.sum())
     has_vector = near[shown]
     return Evidence(
@@ -119,65 +119,65 @@ def gather(residents: Sequence[Resident], search: Search) -> Evidence:
         mean_spread=_mean(meaning.spread[near]),
         mean_bm25=float(words.bm25[worded].sum()) / max(findable, 1),
         findable=findable,
-        mean_words=sum(p.resident.words for p in places) / max(documents, 1),
+        mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
     )
 
 
-async def gather_aside(residents: Sequence[Resident], search: Search) -> Evidence:
+async def gather_aside(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     """The same, beside the loop where it takes long."""
-    if _is_much(residents, search.scopes):
-        return await asyncio.to_thread(gather, residents, search)
-    return gather(residents, search)
+    if _is_much(namespaces, search.scopes):
+        return await asyncio.to_thread(gather, namespaces, search)
+    return gather(namespaces, search)
 
 
 async def nearest_memories(
-    resident: Resident,
+    namespace: LoadedNamespace,
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
 ) -> Nearest:
     """As `database.recall.search_manual`, of this namespace."""
-    work = partial(_nearest, resident, embeddings, now, limit)
-    is_much = len(resident.memories) + _compared(resident, embeddings) > AT_ONCE_MAX
+    work = partial(_nearest, namespace, embeddings, now, limit)
+    is_much = len(namespace.memories) + _compared(namespace, embeddings) > AT_ONCE_MAX
     return await asyncio.to_thread(work) if is_much else work()
 
 
-def _is_much(residents: Sequence[Resident], scopes: Sequence[Scope]) -> bool:
+def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> bool:
     """Whether a search takes long, because others are waiting."""
     its = [
-        (resident, scope)
-        for resident in residents
+        (namespace, scope)
+        for namespace in namespaces
         for scope in scopes
-        if scope.namespace_id == resident.namespace_id
+        if scope.namespace_id == namespace.namespace_id
     ]
-    count = sum(len(resident.memories) for resident in residents)
+    count = sum(len(namespace.memories) for namespace in namespaces)
     count += sum(len(scope.words) + len(scope.filters) for scope in scopes)
     count += sum(_compared(r, [(s.epoch, model) for model in s.embeddings]) for r, s in its)
-    most = sum(len(part) for resident, _ in its for part in resident.postings)
+    most = sum(len(part) for namespace, _ in its for part in namespace.postings)
     if count > AT_ONCE_MAX or count + most <= AT_ONCE_MAX:
         return count > AT_ONCE_MAX
-    for resident, scope in its:
+    for namespace, scope in its:
         tokens = np.array([*(token for token, _, _ in scope.words), *scope.filters], np.int64)
-        count += sum(part.count(tokens) for part in resident.postings)
+        count += sum(part.count(tokens) for part in namespace.postings)
     return count > AT_ONCE_MAX
 
 
-def _compared(resident: Resident, places: Iterable[tuple[int, str]]) -> int:
+def _compared(namespace: LoadedNamespace, spaces: Iterable[tuple[int, str]]) -> int:
     """How long comparing vectors of these epochs and models takes, in postings."""
-    found = (resident.passages.get(place) for place in places)
+    found = (namespace.passages.get(space) for space in spaces)
     return sum(passages.size_bytes for passages in found if passages is not None) // VECTOR_BYTES
 
 
 def _nearest(
-    resident: Resident,
+    namespace: LoadedNamespace,
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
 ) -> Nearest:
-    memories = resident.memories
+    memories = namespace.memories
     distances = np.full(len(memories), np.inf)
-    for place, embedding in embeddings.items():
-        if (passages := resident.passages.get(place)) is not None:
+    for space, embedding in embeddings.items():
+        if (passages := namespace.passages.get(space)) is not None:
             _lower(distances, passages, passages.at, _distances(passages, embedding))
     wanted = memories.current & (memories.expires > now.timestamp()) & np.isfinite(distances)
     best = _first(distances, wanted, memories.seq, limit)
@@ -203,13 +203,13 @@ def _lower(nearest: Floats, passages: Passages, at: Ints, distances: Floats) -> 
         np.minimum.at(nearest, at, distances)
 
 
-def _placed(residents: Sequence[Resident], scopes: Sequence[Scope]) -> list[_Place]:
-    places, begins = [], 0
-    for resident in residents:
-        its = [s for s in scopes if s.namespace_id == resident.namespace_id]
-        places.append(_Place(resident, begins, its))
-        begins += len(resident.memories)
-    return places
+def _placed(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> list[_Segment]:
+    segments, begins = [], 0
+    for namespace in namespaces:
+        its = [s for s in scopes if s.namespace_id == namespace.namespace_id]
+        segments.append(_Segment(namespace, begins, its))
+        begins += len(namespace.memories)
+    return segments
 
 
 def _joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
@@ -217,9 +217,9 @@ def _joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _found_at_all(place: _Place, filters: Filters) -> Bools:
+def _found_at_all(segment: _Segment, filters: Filters) -> Bools:
     """Living, sealed, and within the query's filters."""
-    memories = place.resident.memories
+    memories = segment.namespace.memories
     found = memories.sealed & memories.current
     found &= memories.expires > filters.now.timestamp()
     if filters.kinds is not None:
@@ -230,11 +230,11 @@ def _found_at_all(place: _Place, filters: Filters) -> Bools:
         found &= memories.moment >= filters.after.timestamp()
     if filters.before is not None:
         found &= memories.moment < filters.before.timestamp()
-    required = max((len(scope.filters) for scope in place.scopes), default=0)
+    required = max((len(scope.filters) for scope in segment.scopes), default=0)
     for n in range(required):
         has = np.zeros(len(memories), bool)
-        for scope in place.scopes:
-            for part in place.resident.postings:
+        for scope in segment.scopes:
+            for part in segment.namespace.postings:
                 _, entries = part.of(np.array(scope.filters[n : n + 1], np.int64))
                 has[entries["at"]] = True
         found &= has
@@ -252,17 +252,17 @@ def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return unit
 
 
-def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
+def _meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
     """A text of several passages is as near as its nearest, and a little as near as all of them."""
     nearest, total = np.full(count, np.inf), np.zeros(count)
     passages = np.zeros(count, np.int64)
-    for place in places:
-        for scope in place.scopes:
+    for segment in segments:
+        for scope in segment.scopes:
             for model, vector in scope.embeddings.items():
-                its = place.resident.passages.get((scope.epoch, model))
+                its = segment.namespace.passages.get((scope.epoch, model))
                 if its is None:
                     continue
-                distances, at = _distances(its, vector), its.at + place.begins
+                distances, at = _distances(its, vector), its.at + segment.begins
                 _lower(nearest, its, at, distances)
                 total += np.bincount(at, distances, count)
                 passages += np.bincount(at, minlength=count)
@@ -270,14 +270,14 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
         return _Meaning(nearest, total / passages)
 
 
-def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
+def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:
     """A word of the query counts once, however many of its forms a memory has."""
-    documents = float(sum(p.resident.documents for p in places))
-    mean = max(sum(p.resident.words for p in places) / max(documents, 1.0), 1.0)
-    terms = next((scope.words for place in places for scope in place.scopes), ())
+    documents = float(sum(p.namespace.documents for p in segments))
+    mean = max(sum(p.namespace.words for p in segments) / max(documents, 1.0), 1.0)
+    terms = next((scope.words for segment in segments for scope in segment.scopes), ())
     ordinal = np.array([ordinal for _, ordinal, _ in terms], np.int64)
     weight = np.array([weight for _, _, weight in terms], np.float64)
-    term, at, frequency, length = _found(places)
+    term, at, frequency, length = _found(segments)
     counts = np.bincount(term, minlength=len(terms))
     having = np.minimum(counts, documents)
     idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
@@ -298,17 +298,17 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     return _Words(bm25, ordinals, at, parts, ideal, attainable)
 
 
-def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:
+def _found(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
     """(f,) each, wherever a memory has a term of the query: which term, which memory, how often,
     and how long the memory is."""
     found: list[tuple[npt.NDArray[Any], ...]] = []
-    for place in places:
-        for scope in place.scopes:
+    for segment in segments:
+        for scope in segment.scopes:
             tokens = np.array([token for token, _, _ in scope.words], np.int64)
-            for part in place.resident.postings:
+            for part in segment.namespace.postings:
                 if len(part):
                     term, entries = part.of(tokens)
-                    at = entries["at"] + np.int64(place.begins)
+                    at = entries["at"] + np.int64(segment.begins)
                     found.append((term, at, entries["frequency"], entries["length"]))
     found = found or [(_NONE, _NONE, _NONE, _NONE)]
     term, at, frequency, length = (_joined(column) for column in zip(*found, strict=True))
@@ -317,10 +317,10 @@ def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:
 
 def _best_of_each(ordinals: Ints, at: Ints, parts: Floats, count: int) -> tuple[Ints, Ints, Floats]:
     """Of several terms for one word that a memory has, what adds most."""
-    places, which = np.unique(ordinals * count + at, return_inverse=True)
-    best = np.zeros(len(places))
+    segments, which = np.unique(ordinals * count + at, return_inverse=True)
+    best = np.zeros(len(segments))
     np.maximum.at(best, which, parts)
-    return places // count, places % count, best
+    return segments // count, segments % count, best
 
 
 def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: int) -> Ints:
@@ -333,15 +333,15 @@ def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: in
 
 
 def _beside(
-    places: Sequence[_Place], memories: Memories, found_at_all: Bools, chosen: Bools
+    segments: Sequence[_Segment], memories: Memories, found_at_all: Bools, chosen: Bools
 ) -> tuple[Ints, Ints]:
     """(p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
     pairs, steps = [], []
-    for place in places:
-        ends = place.begins + len(place.resident.memories)
-        its = place.begins + np.flatnonzero(chosen[place.begins : ends])
+    for segment in segments:
+        ends = segment.begins + len(segment.namespace.memories)
+        its = segment.begins + np.flatnonzero(chosen[segment.begins : ends])
         around = its[:, None] + _AROUND
-        inside = (around >= place.begins) & (around < ends)
+        inside = (around >= segment.begins) & (around < ends)
         around = np.where(inside, around, its[:, None])
         related = inside & found_at_all[around]
         related[:, _ITSELF] = False

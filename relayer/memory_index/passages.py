@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.resident import Vectors
+from relayer.database.memory_index import Vectors
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

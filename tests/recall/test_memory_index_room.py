@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from relayer.database import resident as rows
+from relayer.database import memory_index as rows
 from relayer.database.index_steps import note_change, note_step
-from relayer.resident import index as resident_index
-from relayer.resident import namespace
-from relayer.resident.index import ResidentIndex
+from relayer.memory_index import index as resident_index
+from relayer.memory_index import namespace
+from relayer.memory_index.index import MemoryIndex
 from relayer.sealed.keys import Namespace
 from tests.services import OTHER, TEAM
 from tests.twins import (
@@ -63,7 +63,7 @@ async def long_memories(twins: Twins, count: int, parts: int) -> None:
         await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in changed])
 
 
-async def found_by(twins: Twins, index: ResidentIndex) -> Any:
+async def found_by(twins: Twins, index: MemoryIndex) -> Any:
     """What a request of now finds in an index, and what it reads has been read."""
     access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
     found = await index.find(access, [number])
@@ -163,17 +163,17 @@ class TestSharing:
     """Two namespaces of which only one has room at a time."""
 
     @pytest_asyncio.fixture
-    async def index(self, twins: Twins) -> AsyncIterator[ResidentIndex]:
+    async def index(self, twins: Twins) -> AsyncIterator[MemoryIndex]:
         """Has room for the larger one, and for half of the other."""
         await twins.hold(TEAM)
-        one = twins.held.services.resident.size_bytes
+        one = twins.held.services.memory_index.size_bytes
         await twins.hold(OTHER)
-        sizes = one, twins.held.services.resident.size_bytes - one
+        sizes = one, twins.held.services.memory_index.size_bytes - one
         index = index_of(twins.held, max(sizes) + min(sizes) // 2)
         yield index
         await index.close()
 
-    async def asked(self, twins: Twins, index: ResidentIndex, *namespaces: Namespace) -> bool:
+    async def asked(self, twins: Twins, index: MemoryIndex, *namespaces: Namespace) -> bool:
         """Whether a request of now finds them; afterwards, what it reads has been read."""
         access = (await twins.caller(twins.held)).access
         found = await index.find(access, [await number_of(twins, n) for n in namespaces])
@@ -181,7 +181,7 @@ class TestSharing:
         return found is not None
 
     async def test_of_two_that_are_asked_together_one_stays(
-        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+        self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await held_by(twins, index, OTHER)
         pages = calls_of(monkeypatch, "page")
@@ -191,7 +191,7 @@ class TestSharing:
         assert await self.asked(twins, index, OTHER)
 
     async def test_two_that_are_asked_in_turn_do_not_go_on_displacing_each_other(
-        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+        self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         reads = calls_of(monkeypatch, "versions")
         found = [
@@ -202,7 +202,7 @@ class TestSharing:
         assert sum(map(sum, found)) >= 35
 
     async def test_what_is_asked_while_another_is_read_stays(
-        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+        self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await held_by(twins, index, OTHER)
         page, seen = rows.page, []
@@ -219,7 +219,7 @@ class TestSharing:
         assert await self.asked(twins, index, OTHER)
 
     async def test_another_has_room_once_the_first_is_not_asked(
-        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+        self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await held_by(twins, index, OTHER)
         for _ in range(4):
@@ -261,7 +261,7 @@ class TestFailing:
 
     async def check_let_go(self, twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is held or read for a while; then it is."""
-        index = twins.held.services.resident
+        index = twins.held.services.memory_index
         reads = [calls_of(monkeypatch, name) for name in ("count", "versions", "differing")]
         for _ in range(5):
             assert await found_by(twins, index) is None
@@ -271,11 +271,11 @@ class TestFailing:
     async def test_a_connection_that_ends_fails_no_recall(self, twins: Twins) -> None:
         """What is held is not read anew because the database was away once."""
         await self.changed(twins)
-        size = twins.held.services.resident.size_bytes
+        size = twins.held.services.memory_index.size_bytes
         async with held_up(twins, "index_steps"):
             recalled = await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
         assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
-        assert twins.held.services.resident.size_bytes >= size
+        assert twins.held.services.memory_index.size_bytes >= size
         assert await twins.residents(TEAM) is not None
         await twins.check_alike()
 
@@ -284,7 +284,7 @@ class TestFailing:
     ) -> None:
         await self.changed(twins)
         for _ in range(resident_index.MISSED_MAX):
-            assert twins.held.services.resident.size_bytes
+            assert twins.held.services.memory_index.size_bytes
             async with held_up(twins, "index_steps"):
                 await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
         await self.check_let_go(twins, monkeypatch)
@@ -303,7 +303,7 @@ class TestFailing:
         await self.changed(twins)
         reads = calls_of(monkeypatch, "differing")
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
-        index = twins.held.services.resident
+        index = twins.held.services.memory_index
         async with held_up(twins, "index_steps"):
             finding = asyncio.gather(*(index.find(access, [number]) for _ in range(3)))
             assert await cut_off(twins, finding) == [None, None, None]
@@ -326,7 +326,7 @@ class TestFailing:
         reads = calls_of(monkeypatch, "differing")
         await twins.plain.sql(AWAY)
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
-        index = twins.held.services.resident
+        index = twins.held.services.memory_index
         found = await asyncio.gather(*(index.find(access, [number]) for _ in range(3)))
         await twins.plain.sql(BACK)
         assert found == [None, None, None]
@@ -337,12 +337,12 @@ class TestFailing:
         await twins.plain.sql("UPDATE memories SET kind = 'later' WHERE seq = 11")
         recalled = await twins.recall(twins.held, text="Carla tea")
         assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
-        assert twins.held.services.resident.size_bytes == 0
+        assert twins.held.services.memory_index.size_bytes == 0
 
     async def test_a_reading_that_was_cut_off_is_not_begun_again_at_once(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        index = twins.held.services.resident
+        index = twins.held.services.memory_index
         assert await twins.residents(TEAM) is None
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         async with held_up(twins, "postings"):
@@ -353,12 +353,12 @@ class TestFailing:
 
     async def test_a_recall_that_is_cancelled_lets_go_of_nothing(self, twins: Twins) -> None:
         await self.changed(twins)
-        size = twins.held.services.resident.size_bytes
+        size = twins.held.services.memory_index.size_bytes
         async with held_up(twins, "index_steps"):
             task = asyncio.create_task(twins.recall(twins.held, text="Carla tea"))
             await twins.plain.until(f"SELECT count(*) {WAITING}", 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert twins.held.services.resident.size_bytes == size
+        assert twins.held.services.memory_index.size_bytes == size
         assert await twins.residents(TEAM) is not None

@@ -121,7 +121,7 @@ def parse_target(url: str, reach: Reach) -> Target:
         raise _refused("The URL's port must be 443, or from 1024 on.")
     bracketed = parts[2].startswith("[")
     if (literal := _literal(host)) is not None and bracketed == (literal.version == 6):
-        if not permitted(literal, target, reach):
+        if not is_permitted(literal, target, reach):
             raise _refused("The URL's address may not be called from here.")
     elif bracketed or not _is_name(host):
         raise _refused("The URL's host is neither a name nor a plainly written address.")
@@ -146,7 +146,7 @@ def _is_name(host: str) -> bool:
     return not number and all(_LABEL.fullmatch(label) for label in labels)
 
 
-def permitted(address: Address, target: Target, reach: Reach) -> bool:
+def is_permitted(address: Address, target: Target, reach: Reach) -> bool:
     """Whether a connection to this address may be made."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
@@ -230,7 +230,7 @@ class Poster:
 
     def _chosen(self, addresses: Sequence[Address], target: Target) -> Address:
         """The address to connect to; all that a name has must be permitted."""
-        if not addresses or not all(permitted(a, target, self.reach) for a in addresses):
+        if not addresses or not all(is_permitted(a, target, self.reach) for a in addresses):
             raise Undelivered("address refused")
         return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from relayer.database import memories as memory_rows
+from relayer.database import memory_index as rows
 from relayer.database import namespaces as namespace_rows
-from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
 from relayer.database.recall import Evidence
@@ -19,12 +19,12 @@ from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
+from relayer.memory_index import index as resident_index
+from relayer.memory_index import rows as resident_rows
+from relayer.memory_index.rows import RecentRows
 from relayer.query import fusion
 from relayer.query.query import Query
 from relayer.query.rank import Weights
-from relayer.resident import index as resident_index
-from relayer.resident import rows as resident_rows
-from relayer.resident.rows import RecentRows
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, Namespace
 from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
@@ -214,7 +214,7 @@ class TestFinding:
         )
         assert access is not None
         number = await number_of(twins, TEAM)
-        assert await twins.held.services.resident.find(access, [number]) is None
+        assert await twins.held.services.memory_index.find(access, [number]) is None
 
     async def test_another_time_is_asked_of_the_database(self, twins: Twins) -> None:
         await twins.hold(TEAM)
@@ -320,7 +320,7 @@ class TestHolding:
         assert held.size_bytes == sum(array.nbytes for array in arrays)
 
     async def test_the_first_recall_reads_nothing(self, twins: Twins) -> None:
-        resident = twins.held.services.resident
+        resident = twins.held.services.memory_index
         await twins.recall(twins.held, text="tea")
         assert (resident.reading, resident.size_bytes) == ([], 0)
         await twins.recall(twins.held, text="tea")
@@ -330,14 +330,14 @@ class TestHolding:
     async def test_holds_nothing_without_room(self, twins: Twins) -> None:
         for _ in range(5):
             await twins.recall(twins.plain, text="tea")
-        assert not twins.plain.services.resident.reading
-        assert twins.plain.services.resident.size_bytes == 0
+        assert not twins.plain.services.memory_index.reading
+        assert twins.plain.services.memory_index.size_bytes == 0
 
     async def test_lets_go_of_what_was_asked_longest_ago(self, twins: Twins) -> None:
         await twins.hold(TEAM)
-        one = twins.held.services.resident.size_bytes
+        one = twins.held.services.memory_index.size_bytes
         await twins.hold(OTHER)
-        both = twins.held.services.resident.size_bytes
+        both = twins.held.services.memory_index.size_bytes
         small = index_of(twins.held, max(one, both - one))
         await held_by(twins, small, TEAM)
         await held_by(twins, small, OTHER)
@@ -346,7 +346,7 @@ class TestHolding:
 
     async def test_lets_go_of_what_has_grown_too_large(self, twins: Twins) -> None:
         await twins.hold(TEAM)
-        small = index_of(twins.held, twins.held.services.resident.size_bytes + 500)
+        small = index_of(twins.held, twins.held.services.memory_index.size_bytes + 500)
         await held_by(twins, small, TEAM)
         caller = await twins.caller(twins.plain)
         await twins.plain.remember(caller, *[f"Person {n} has {n} cups." for n in range(20)])
@@ -358,7 +358,7 @@ class TestHolding:
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await twins.hold(TEAM)
-        small = index_of(twins.held, twins.held.services.resident.size_bytes + 500)
+        small = index_of(twins.held, twins.held.services.memory_index.size_bytes + 500)
         await held_by(twins, small, TEAM)
         monkeypatch.setattr(resident_index, "CATCH_UP_MAX", 1)
         caller = await twins.caller(twins.plain)
@@ -384,7 +384,7 @@ class TestHolding:
         number = await number_of(twins, TEAM)
         for _ in range(5):
             for access in requests:
-                assert await twins.held.services.resident.find(access, [number]) is not None
+                assert await twins.held.services.memory_index.find(access, [number]) is not None
         assert len(reads) <= len(requests)
 
     async def test_an_epoch_that_a_namespace_lacks_is_looked_for_once(
@@ -427,13 +427,13 @@ class TestHolding:
         await twins.hold(TEAM)
         access = replace((await twins.caller(twins.held)).access, index_mark=None)
         number = await number_of(twins, TEAM)
-        assert await twins.held.services.resident.find(access, [number]) is None
+        assert await twins.held.services.memory_index.find(access, [number]) is None
 
     async def test_ends_while_it_reads(self, twins: Twins) -> None:
         await twins.residents(TEAM)
         await twins.residents(TEAM)
-        await twins.held.services.resident.close()
-        assert not twins.held.services.resident.reading
+        await twins.held.services.memory_index.close()
+        assert not twins.held.services.memory_index.reading
 
 
 class TestRows:
@@ -443,7 +443,7 @@ class TestRows:
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await twins.check_alike()
-        kept, missed = twins.held.services.resident._rows, list[int]()
+        kept, missed = twins.held.services.memory_index._rows, list[int]()
         find = kept.find
 
         def counted(account: AccountId, listed: Mapping[int, int]) -> dict[int, Any]:
@@ -482,7 +482,7 @@ class TestRows:
         monkeypatch.setattr(resident_index, "rows_of", late)
         await twins.recall(twins.held, text="Anna tea sugar")
         listed = (await twins.residents(TEAM) or [])[0].listed([first.hit.seq])
-        kept = twins.held.services.resident._rows.find(twins.founder.account, listed)
+        kept = twins.held.services.memory_index._rows.find(twins.founder.account, listed)
         assert changed
         assert kept == {}
         await twins.check_alike()
@@ -525,7 +525,7 @@ class TestRows:
         monkeypatch.setattr(resident_rows, "LIFE_S", 0.01)
         await twins.hold(TEAM)
         await twins.recall(twins.held, text="Anna tea sugar")
-        kept = twins.held.services.resident._rows
+        kept = twins.held.services.memory_index._rows
         async with asyncio.timeout(60):
             while kept.size_bytes:
                 await asyncio.sleep(0.01)

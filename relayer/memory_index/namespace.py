@@ -1,6 +1,7 @@
 """One namespace's index as arrays: memories by their sequence number, their vectors and postings.
 
-Not here: reading it (`database.resident`), when (`index.py`), searching it (`evidence.py`). Pure.
+Not here: reading it (`database.memory_index`), when (`index.py`), searching it (`evidence.py`).
+Pure.
 
 - It is never changed: what changes makes another one, so a search needs no lock.
 - Nothing in it can be read: tokens are keyed hashes and vectors turned, as in the database.
@@ -14,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memories import SEALED
+from relayer.database.memory_index import Differing, Extent, Page, Versions
 from relayer.database.pool import Row
-from relayer.database.resident import Differing, Extent, Page, Versions
+from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, taken_by
+from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
 from relayer.record import IMPORTANCES, Kind
-from relayer.resident.passages import NO_PASSAGES, Part, Passages, taken_by
-from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -76,7 +77,7 @@ def joined(parts: Sequence[Memories]) -> Memories:
 
 
 @dataclass(frozen=True)
-class Resident:
+class LoadedNamespace:
     """A namespace of `n` memories, earlier revisions among them.
 
     Attributes:
@@ -115,9 +116,9 @@ class Resident:
         return Differing(now.mark, now.counts, np.concatenate([now.seqs[~known], gone]))
 
 
-def empty(namespace_id: int) -> Resident:
+def empty(namespace_id: int) -> LoadedNamespace:
     """A namespace of which nothing was read yet."""
-    return Resident(
+    return LoadedNamespace(
         namespace_id,
         documents=0,
         words=0,
@@ -134,7 +135,7 @@ def taken(extent: Extent) -> Ints:
     return row + posting + taken_by(extent.vectors, extent.numbers)
 
 
-def updated(before: Resident, now: Differing, pages: Sequence[Page]) -> Resident:
+def updated(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
     """The namespace with what differs as the pages have it; memories that none has are gone."""
     counts = now.counts
     if not len(now.seqs):
@@ -150,7 +151,7 @@ def updated(before: Resident, now: Differing, pages: Sequence[Page]) -> Resident
     moved = None  # where the kept ones are now, if not where they were
     if not np.array_equal(seqs[: len(old)], old.seq):
         moved = np.searchsorted(seqs, old.seq)
-    return Resident(
+    return LoadedNamespace(
         before.namespace_id,
         documents=counts.memory_count,
         words=counts.word_count,
@@ -187,7 +188,7 @@ def _columns(rows: Sequence[Row]) -> Memories:
 
 
 def _merged_postings(
-    before: Resident, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
+    before: LoadedNamespace, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> tuple[Postings, Postings]:
     most, recent = (part.remaining(kept, moved) for part in before.postings)
     recent = recent.joined_by(_new_postings(pages, seqs))
@@ -214,7 +215,7 @@ def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
 
 
 def _merged_passages(
-    before: Resident, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
+    before: LoadedNamespace, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> dict[tuple[int, str], Passages]:
     merged: dict[tuple[int, str], Passages] = {}
     for scope in dict.fromkeys(

@@ -1,6 +1,7 @@
 """A namespace's arrays after any changes are those of a namespace that is read anew.
 
-Not here: which changes there are (`test_resident.py`), what tells of them (`test_index_steps.py`).
+Not here: which changes there are (`recall/test_memory_index.py`), what tells of them
+(`test_index_steps.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayer.database.index_steps import IndexMark
-from relayer.database.resident import Counts, Differing, Page, Versions
+from relayer.database.memory_index import Counts, Differing, Page, Versions
+from relayer.memory_index import namespace
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, updated
+from relayer.memory_index.passages import LANES
 from relayer.record import IMPORTANCES
-from relayer.resident import namespace
-from relayer.resident.namespace import KINDS, Resident, empty, updated
-from relayer.resident.passages import LANES
 from tests.properties.drawn import few
 from tests.twins import content_of
 
@@ -91,13 +92,13 @@ class Rows:
             lengths=np.full(len(of), 9, np.int16),
         )
 
-    def followed(self, before: Resident, now: Differing, cut: int) -> Resident:
+    def followed(self, before: LoadedNamespace, now: Differing, cut: int) -> LoadedNamespace:
         """A namespace brought to these rows, by pages of `cut` memories."""
         numbers = now.seqs.tolist()
         cuts = range(0, len(numbers), cut)
         return updated(before, now, [self.page(numbers[at : at + cut]) for at in cuts])
 
-    def read_anew(self) -> Resident:
+    def read_anew(self) -> LoadedNamespace:
         """The namespace as somebody reads it who held nothing."""
         before = empty(1)
         return self.followed(before, before.differing(self.versions()), cut=100)
@@ -124,7 +125,7 @@ def test_is_what_is_read_anew(
     bounds: tuple[int, int], changes: list[list[tuple[int, Any]]], cut: int, by_steps: bool
 ) -> None:
     rows, held = Rows(), empty(1)
-    earlier: list[tuple[Resident, list[Any]]] = []
+    earlier: list[tuple[LoadedNamespace, list[Any]]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(namespace, "RECENT_MAX", bounds[0])
         patch.setattr(namespace, "ORDERED_MAX", bounds[1])

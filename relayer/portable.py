@@ -1,6 +1,6 @@
 """The forms in which an account leaves one relayer and arrives at another. Source: SPEC §17.
 
-Not here: what is checked on arrival (`archives/judging.py`), SQL (`database.arriving`), the archive
+Not here: what is checked on arrival (`archives/judging.py`), SQL (`database.imports`), the archive
 that holds these outside (the client's).
 
 - Everything readable here is what the database shows anyway; words and vectors stay hashed and
