@@ -3,26 +3,31 @@
 Loading takes a command ten times as long as what most of them do. Here one process loads it, does
 nothing else, and forks for each: no command finds anything of an earlier one, as if it were new.
 
+- A command that ends is waited for (`forked`). One that serves is launched (`launch`): it has a
+  keeper, a process that waits for its end and tells its exit code.
+
 Not here: how commands start, and what their streams may be (`client/test_client_cli.py`,
 `upkeep/test_commands.py`).
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from memrelay.commands.catalogue import GROUPS
 
@@ -34,6 +39,11 @@ LOADED: Final = {
             f"relayer.commands.{n}"
             for n in ("accounts", "backup", "blobs", "installation", "upkeep")
         ),
+        "pgqueuer",
+    ),
+    # All but what starts threads when it is loaded: a process with threads is not forked.
+    "relayer serve": (
+        *(f"relayer.{n}" for n in ("commands.serving", "serve", "app", "workers.supervisor")),
         "pgqueuer",
     ),
 }
@@ -63,6 +73,59 @@ def forked(
         )
 
 
+class LaunchedProcess:
+    """A command that runs until it is told to end, with those parts of a `Popen` that tests use."""
+
+    def __init__(self, stdout: IO[str], status: IO[bytes]) -> None:
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._status = status
+        self.pid = int(status.readline())
+
+    def poll(self) -> int | None:
+        """Return the exit code, the negative number of the signal that ended it, or None."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code once it has ended, or raise `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("relayer", timeout or 0)
+            self.returncode = int(self._status.readline())
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def launch(program: str, *argv: str, env: Mapping[str, str], stderr: IO[str]) -> LaunchedProcess:
+    """Start `python -m program argv`, whose first word is its command, and do not wait for it."""
+    call = {"argv": argv, "env": dict(env), "cwd": os.getcwd(), "timeout_s": 0}
+    out, its_out = os.pipe()
+    status, its_status = os.pipe()
+    with open(os.devnull, "rb") as nothing, _ONE_AFTER_ANOTHER:
+        parent = _parent(f"{program} {argv[0]}")
+        streams = [nothing.fileno(), its_out, stderr.fileno(), its_status]
+        socket.send_fds(parent, [json.dumps(call).encode()], streams)
+        parent.recv(16)
+    os.close(its_out)
+    os.close(its_status)
+    return LaunchedProcess(os.fdopen(out), os.fdopen(status, "rb", buffering=0))
+
+
 @cache
 def _parent(program: str) -> socket.socket:
     """A connection to the process that forks; it ends with this one."""
@@ -85,18 +148,50 @@ def _parent(program: str) -> socket.socket:
 def _fork_for_each(program: str, asked: socket.socket) -> None:
     for name in LOADED[program]:
         import_module(name)
+    threads = os.listdir("/proc/self/task") if sys.platform == "linux" else [""]
+    assert len(threads) == 1, "what was loaded has started threads"
+    gc.freeze()
     while True:
-        call, streams, _, _ = socket.recv_fds(asked, _CALL_BYTES_MAX, 3)
+        call, streams, _, _ = socket.recv_fds(asked, _CALL_BYTES_MAX, 4)
         if not call:
+            asked.close()
             return
+        _bury_keepers()
         child = os.fork()
         if not child:
             asked.close()
-            _become(program, json.loads(call), streams)
+            if len(streams) == 4:
+                _keep(streams.pop())
+            _become(program.partition(" ")[0], json.loads(call), streams)
         for stream in streams:
             os.close(stream)
-        _, status = os.waitpid(child, 0)
-        asked.send(str(os.waitstatus_to_exitcode(status)).encode())
+        if len(streams) == 4:
+            asked.send(b"launched")
+            continue
+        asked.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+
+
+def _keep(status: int) -> None:
+    """Fork, and return in the child; tell its id, its end and how it ended, and end with it."""
+    child = os.fork()
+    if not child:
+        os.close(status)
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it still waits for the child
+    os.closerange(3, status)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.write(status, f"{child}\n".encode())
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.write(status, f"{ended}\n".encode())
+    os._exit(0)
+
+
+def _bury_keepers() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _become(program: str, call: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import SyncMemoryClient
-from tests.forked import forked
+from tests.forked import LaunchedProcess, forked, launch
 
 QUIET = {"RELAYER_EMBEDDER": "none"}
 
@@ -46,7 +46,7 @@ def lasting_port() -> int:
 class RunningRelayer:
     """A `relayer serve` process that accepts requests."""
 
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[str] | LaunchedProcess"
     url: str
     data_dir: Path
     log: Path
@@ -80,27 +80,12 @@ def running_relayer(
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = data_dir / f"stderr-{time.monotonic_ns()}.log"
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-m",
-                "relayer",
-                "serve",
-                "--data-dir",
-                str(data_dir),
-                "--port",
-                "0",
-                *arguments,
-            ],
+        process = launch(
+            *("relayer", "serve", "--data-dir", str(data_dir), "--port", "0", *arguments),
             env=env,
-            stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
         )
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         match = re.search(r"ready at (\S+)", line)
         assert match, f"no ready line but {line!r}; {log.read_text()[-2000:]}"
@@ -113,8 +98,7 @@ def running_relayer(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        process.stdout.close()
 
 
 def holder(account: dict[str, Any]) -> dict[str, Any]:
