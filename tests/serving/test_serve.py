@@ -223,7 +223,7 @@ def test_the_example_environment_is_the_settings() -> None:
 
 def test_help_lists_every_setting_with_its_variable() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "relayer", "serve", "--help"],
+        [sys.executable, "-m", "relayer", "serve", "--help-all"],
         capture_output=True,
         text=True,
         timeout=60,
