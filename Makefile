@@ -10,7 +10,7 @@ EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels test test-hermes test-openai test-openclaw test-claude test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels release test test-hermes test-openai test-openclaw test-claude test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-others   ... against mem0 and memsearch, installed into ./.venv-bench (500 MB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
 	@echo "make wheels  the wheels of relayer and client, into ./dist"
+	@echo "make release KEY=FILE   wheels, hashes, a bill of materials and a manifest signed by that key, into ./dist/release"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
 setup: .venv/.model
@@ -48,6 +49,12 @@ wheels: .venv/.runtime
 	@rm -rf build/lib client/build dist/memrelay*.whl
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . ./client
 	@ls dist/memrelay*.whl
+
+OUT ?= dist/release
+
+release: .venv-release/.ready
+	@test -n "$(KEY)" || { echo "release needs a signing key: KEY=FILE (deploy/release/README.md)"; exit 1; }
+	@.venv-release/bin/python deploy/release/release.py --key "$(KEY)" --out "$(OUT)"
 
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.
@@ -219,6 +226,7 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
 	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in
 	$(COMPILE) -o $(REQUIREMENTS)/deploy.txt $(REQUIREMENTS)/deploy.in
+	$(COMPILE) -o $(REQUIREMENTS)/release.txt $(REQUIREMENTS)/release.in
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -265,11 +273,13 @@ INSIDE_openai := the newest openai package and LangChain
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/
+INSIDE_release := what makes a release
 INSIDE_models := small language models (650 MB)
 COMPILED_hermes := --no-compile
 COMPILED_openai := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
+COMPILED_release := --no-compile
 COMPILED_models := --no-compile --no-deps
 LAST_hermes = $(EDITABLE) $(INTO) --no-deps --no-build-isolation -e client
 LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
@@ -286,4 +296,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
