@@ -6,10 +6,9 @@ the environment, never from arguments, which other users of a machine can see.
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
-from memrelay import __version__
 from memrelay.commands import catalogue
 from memrelay.commands.exit_codes import (
     EXIT_FAILED,
@@ -17,9 +16,8 @@ from memrelay.commands.exit_codes import (
     EXIT_NOT_FOUND,
     EXIT_OK,
     EXIT_USAGE,
-    MEANINGS,
 )
-from memrelay.commands.parsers import Adder, Parser
+from memrelay.commands.program import VERSION, build_parser
 from memrelay.commands.streams import open_streams, tell_error, warn
 from memrelay.errors import (
     ConfigError,
@@ -43,17 +41,6 @@ __all__ = [
     "main",
 ]
 
-_VERSION = f"memrelay {__version__}"
-_EPILOG = """\
-settings:
-  MEMRELAY_URL, MEMRELAY_ACCOUNT_ID, MEMRELAY_PRIVATE_KEY, MEMRELAY_NAMESPACE,
-  MEMRELAY_RELAYER_KEY, MEMRELAY_CUSTODY (auto, sealed, managed), or a profile file (mode 0600):
-  --profile, MEMRELAY_PROFILE, else ~/.config/memrelay/profile.json. The environment wins.
-
-exit codes:
-"""
-_EPILOG += "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
-
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run a command and return its exit code."""
@@ -74,7 +61,7 @@ def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bo
     try:
         open_streams()
         if given == ["--version"]:  # to build a parser takes as long as all the rest
-            print(_VERSION, flush=True)
+            print(VERSION, flush=True)
             return EXIT_OK
         args = _arguments(given, is_process=is_process)
         as_json = args.json
@@ -175,39 +162,8 @@ def _tell_times(args: Namespace) -> None:
             warn(f"--{name.replace('_', '-')} {note}.")
 
 
-class _Formatter(RawDescriptionHelpFormatter):
-    """Lays the list of commands out with each in one line."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=17)
-        self._action_max_length = 15  # argparse counts these without their own indentation
-
-
 def _find_command_word(given: Sequence[str]) -> str | None:
     """Return the word that may be a command, None where one may stand behind an option."""
     first = given[0] if given else "--help"
     is_odd = first.startswith("-") and first not in {"-h", "--help", "--version"}
     return None if is_odd else first
-
-
-def build_parser(asked: str | None = None) -> ArgumentParser:
-    """Return the parser of all commands, of the one that is asked for, or else of their list.
-
-    All of them take many times as long to import and build as one.
-    """
-    parser = Parser(
-        prog="memrelay",
-        description="Long-term memory for AI agents that nobody else can read.",
-        epilog=_EPILOG,
-        formatter_class=_Formatter,
-    )
-    parser.add_argument("--version", action="version", version=_VERSION)
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    if asked is None:
-        catalogue.register_all(Adder(subparsers))
-    elif catalogue.is_command(asked):
-        catalogue.register(asked, Adder(subparsers, asked))
-    else:
-        for name, summary in catalogue.SUMMARIES.items():
-            subparsers.add_parser(name, help=summary)
-    return parser

@@ -13,6 +13,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -29,7 +30,7 @@ HOUR_S = 3600
 SHELL = {"chmod", "curl", "env", "export", "kill", "ls", "mv", "nslookup", "openssl", "pip", "rm"}
 SHELL |= {"python", "sudo", "unset", "uv", "${EDITOR:-vi}"}
 DEPENDENT = ["relayer", "version", "clock", "identity", "key", "grants", "namespace", "custody"]
-DEPENDENT += ["storage", "facts", "search"]
+DEPENDENT += ["storage", "facts", "agents", "search"]
 
 
 class Machine:
@@ -79,8 +80,9 @@ class Machine:
             time.sleep(0.1)
         return path
 
-    def examine(self, *, clock=time.time, timeout_s=5.0, probe=False, **options: str):
+    def examine(self, *, clock=time.time, timeout_s=5.0, probe=False, **options: Any):
         """The findings by check; each command can be typed, and nothing secret is in them."""
+        options.setdefault("system", self.home)
         case = Case(environ=self.environ, clock=clock, timeout_s=timeout_s, **options)
         found = {finding.check: finding for finding in examine(case, probe=probe)}
         for finding in found.values():

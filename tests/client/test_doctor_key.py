@@ -4,8 +4,10 @@ import json
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
@@ -144,6 +146,51 @@ def test_a_grant_that_ends_soon(user: Machine) -> None:
     assert found["namespace"].command == "memrelay agents rotate coder --expires 90d"
     assert user.run(*found["namespace"].command.split()[1:]) == EXIT_OK
     assert user.examine(agent="coder")["namespace"].state == OK
+
+
+def test_an_owner_is_told_which_agents_end_soon(user: Machine) -> None:
+    user.add_key("coder", "coder", expires=timedelta(days=3))
+    user.add_key("tester", "tester", expires=timedelta(days=30))
+    user.add_key("lasting", "lasting")
+    found = user.examine()
+    assert (found["agents"].state, states(found, PROBLEM)) == (WARNING, [])
+    assert found["agents"].detail.startswith("Soon these keys end: coder at 2")
+    assert "tester" not in found["agents"].detail
+    assert found["agents"].command == "memrelay agents rotate coder --expires 90d"
+    assert user.examine(agent="coder")["agents"].state == SKIPPED
+    assert user.run(*found["agents"].command.split()[1:]) == EXIT_OK
+    assert user.examine()["agents"].state == OK
+
+
+def test_only_an_owner_is_told_that_no_model_is_set(user: Machine) -> None:
+    user.add_key("coder", "coder")
+    assert user.examine()["facts"].state == WARNING
+    assert user.examine(agent="coder")["facts"].state == OK
+
+
+@pytest.mark.parametrize(
+    ("swaps", "uuid", "state"),
+    [
+        ([], "", OK),
+        (["/dev/sda2"], "", WARNING),
+        (["/swapfile"], "", WARNING),
+        (["/dev/dm-0"], "CRYPT-PLAIN-swap", OK),
+        (["/dev/dm-0"], "LVM-swap", WARNING),
+        (["/dev/dm-0", "/dev/sda2"], "CRYPT-PLAIN-swap", WARNING),
+    ],
+)
+def test_a_swap_that_is_not_encrypted(
+    user: Machine, tmp_path: Path, swaps: list[str], uuid: str, state: str
+) -> None:
+    lines = ["Filename Type Size Used Priority", *(f"{name} partition 1 0 -2" for name in swaps)]
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/swaps").write_text("\n".join(lines) + "\n")
+    (tmp_path / "sys/block/dm-0/dm").mkdir(parents=True)
+    (tmp_path / "sys/block/dm-0/dm/uuid").write_text(uuid)
+    found = user.examine()["swap"]
+    assert found.state == state
+    if state == WARNING:
+        assert found.command == f"sudo swapoff {swaps[-1]}"
 
 
 def test_a_client_that_sends_no_keys(user: Machine) -> None:

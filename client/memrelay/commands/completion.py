@@ -7,6 +7,7 @@ from argparse import Action, ArgumentParser
 from collections.abc import Iterable, Sequence
 
 from memrelay.commands.parsers import Adder, find_actions
+from memrelay.commands.program import build_parser
 from memrelay.commands.shell import Shell
 
 SHELLS = ("bash", "zsh", "fish")
@@ -56,8 +57,6 @@ def completion(shell: Shell) -> None:
 
 def find_completions(words: Sequence[str]) -> list[str]:
     """Return what the last of these words, which follow the program's name, may become."""
-    from memrelay.cli import build_parser  # noqa: PLC0415 - which imports every command by name
-
     *before, last = words or [""]
     parser = build_parser(before[0] if before else "--help")
     while before and (actions := find_actions(parser)):

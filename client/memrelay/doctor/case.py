@@ -16,8 +16,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
+from memrelay.agents.storage import AgentFiles
 from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, is_named, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
@@ -57,7 +59,9 @@ class Case:
         namespace: str | None = None,
         clock: Callable[[], float] = time.time,
         timeout_s: float = 5.0,
+        system: Path = Path("/"),
     ) -> None:
+        self.system = system  # where /proc and /sys are
         self.main_path = profile_path(profile, environ)
         self.path = agent_path(agent, profile, environ) if agent else self.main_path
         self.required = bool(agent) or is_named(profile, environ)
@@ -96,6 +100,11 @@ class Case:
         """The grants of this key that count now and lead back to the founder."""
         public_key = self.settings.identity.public_key
         return self.client.grants().list_grants_to(public_key, int(self.clock() * 1000))
+
+    @property
+    def is_owner(self) -> bool:
+        """True if this key owns the account."""
+        return any(grant.role == "owner" for grant in self.valid_grants)
 
     @cached_property
     def usage(self) -> Usage:
@@ -149,6 +158,13 @@ class Case:
             with suppress(ConfigError):
                 identities.append(Identity.from_hex(key))
         return identities
+
+    def list_agents(self) -> dict[str, str]:
+        """The agents whose profiles are here, by public key."""
+        folder = agents_folder(self.main_path, self.environ)
+        with suppress(ConfigError):
+            return AgentFiles(folder, self.settings.account_id).profiles()[0]
+        return {}
 
     # What to type
 

@@ -34,11 +34,13 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "custody": (key.check_custody, ("grants",)),
     "storage": (key.check_storage, ("grants",)),
     "facts": (key.check_facts, ("grants",)),
+    "agents": (key.check_other_keys, ("grants",)),
     "search": (key.check_search, ("namespace", "custody")),
     "hermes": (gateways.check_hermes, ()),
     "openclaw": (gateways.check_openclaw, ()),
     "gateway": (gateways.check_gateway, ()),
     "spool": (gateways.check_spool, ()),
+    "swap": (machine.check_swap, ()),
 }
 PROBE: dict[str, tuple[Check, tuple[str, ...]]] = {"probe": (key.check_probe, ("search",))}
 

@@ -14,7 +14,7 @@ from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
 from memrelay.plurals import format_count
 from memrelay.sealed.grants import Grant, NamespaceScope
-from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.keys import mask_key, normalise_namespace
 from memrelay.transport import httpx
 
 STORAGE_WARN = 0.9  # of what the account may store
@@ -117,11 +117,46 @@ def check_facts(case: Case) -> Verdict:
     if extraction is None:
         return ok("the relayer does not tell how it finds facts")
     if extraction.extractor == RULES:  # as its operator chose
-        command = "`relayer serve --llm-model NAME`, or RELAYER_LLM_MODEL, sets one"
-        return ok(f"{source_of_facts(extraction)}; {command}")
+        source = source_of_facts(extraction)
+        if case.is_owner:
+            return warning(f"{source[0].upper()}{source[1:]}.", "relayer serve --llm-model NAME")
+        return ok(source)
     if told := failures(extraction):
         return warning(f"{told[0].upper()}{told[1:]}.", "relayer doctor")
     return ok(source_of_facts(extraction))
+
+
+def check_other_keys(case: Case) -> Verdict:
+    """Tell an owner which other keys end soon: their agents would forget from one day on."""
+    if not case.is_owner:
+        return skip("only an owner sees the other keys")
+    held = case.client.grants().holders(int(case.clock() * 1000))
+    held.pop(case.settings.identity.public_key, None)
+    ends = {key.hex(): end for key, grants in held.items() if (end := _find_end(grants))}
+    soon = {key: end for key, end in ends.items() if end - case.clock() < EXPIRY_WARN_S}
+    if not soon:
+        days = EXPIRY_WARN_S // 86_400
+        return ok(f"{format_count(len(held), 'other key')}, none of which ends within {days} days")
+    names = {**_list_labels(case), **case.list_agents()}
+    told = [
+        f"{names.get(key) or mask_key(key)} at {rfc3339(datetime.fromtimestamp(end, UTC))}"
+        for key, end in sorted(soon.items(), key=lambda item: item[1])
+    ]
+    agent = next((names[key] for key in soon if key in case.list_agents()), "NAME")
+    return warning(
+        f"Soon these keys end: {', '.join(told)}.", case.agents(f"rotate {agent} --expires 90d")
+    )
+
+
+def _find_end(grants: list[Grant]) -> float | None:
+    """Return the time, in Unix seconds, from which a key holds nothing; None if it has no end."""
+    ends = [grant.expires_ms for grant in grants]
+    return None if None in ends else max(end for end in ends if end is not None) / 1000
+
+
+def _list_labels(case: Case) -> dict[str, str]:
+    infos = case.client.keys()
+    return {info.public_key: info.label for info in infos if info.label}
 
 
 def check_search(case: Case) -> Verdict:

@@ -3,6 +3,7 @@
 It does not own reading them (`config.py`).
 """
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,40 @@ def check_environment(case: Case) -> Verdict:
         detail = f"The environment overrides the profile: {', '.join(differing)}."
         return warning(detail, f"unset {' '.join(differing)}")
     return ok("it does not override the profile")
+
+
+def check_swap(case: Case) -> Verdict:
+    """Tell whether texts and keys of what runs here may be swapped to a disk in clear."""
+    swaps = find_plain_swaps(case.system)
+    if swaps is None:
+        return ok("this system does not tell where it swaps to")
+    if not swaps:
+        return ok("no swap on a disk that is not encrypted")
+    detail = f"Swap is not known to be encrypted: {', '.join(swaps)}. Texts and keys may be left"
+    return warning(f"{detail} there.", f"sudo swapoff {shlex.quote(swaps[0])}")
+
+
+def find_plain_swaps(root: Path) -> list[str] | None:
+    """Return where memory may be swapped to that is not known to be encrypted.
+
+    Empty: nowhere. None: the system does not tell. `root` is where /proc and /sys are.
+    """
+    try:
+        lines = (root / "proc/swaps").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    return [name for name in (line.split()[0] for line in lines) if not _is_safe(root, name)]
+
+
+def _is_safe(root: Path, swap: str) -> bool:
+    """Return whether a swap is a device that dm-crypt encrypts, or in memory without a disk."""
+    block = root / "sys/block" / Path(os.path.realpath(swap)).name
+    try:
+        if block.name.startswith("zram"):
+            return (block / "backing_dev").read_text().strip() == "none"
+        return (block / "dm/uuid").read_text().startswith("CRYPT-")
+    except OSError:
+        return False
 
 
 def check_history(case: Case) -> Verdict:
