@@ -6,6 +6,7 @@ Not here: the parts. Nothing else in the package knows all of them, but `service
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from litestar import Litestar, Request
@@ -13,10 +14,10 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
-from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
+from relayer.database.pool import Database
 from relayer.embedding.building import build_embedder
-from relayer.embedding.embedders import close_all
+from relayer.embedding.embedders import Embedder, close_all
 from relayer.embedding.models import Embedders
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
@@ -34,14 +35,45 @@ from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
 from relayer.routes.metrics import metrics
 from relayer.routes.router import all_routes
+from relayer.sealed.keys import Identity
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 from relayer.telemetry.requests import RequestCounts
 from relayer.tenants.access import Access
-from relayer.tenants.proof import Proof
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.announcing import Announcements
+from relayer.tenants.granting import Granting
 
 UNLOCK_HEADER: Final = b"x-memrelay-unlock"
+
+
+@dataclass(frozen=True)
+class Web:
+    """What routes are given beside the services."""
+
+    accounts: Accounts
+    granting: Granting
+    announcements: Announcements
+    database: Database
+    identity: Identity
+    settings: Settings
+    embedder: Embedder | None
+    public_url: PublicUrl
+    readiness: Readiness
+    exposition: Exposition
+    document: Document
+    registration: Registration
+    streams: Streams
+
+
+def parts_of(services: Services, web: Web) -> dict[str, Any]:
+    """Name → part, of all that a handler may ask for: it is asked for as the field is called."""
+    return {
+        field.name: getattr(holder, field.name)
+        for holder in (services, web)
+        for field in fields(holder)
+    }
 
 
 def build_app(
@@ -85,49 +117,20 @@ def build_app(
         access: Access = request.scope["state"][ACCESS]
         return access
 
-    document = Document()
-    made: dict[str, Made] = {"caller": provide_caller, "access": provide_access}
-    parts: dict[str, Any] = {
-        "memory": services.memory,
-        "reviser": services.reviser,
-        "histories": services.histories,
-        "reviewer": services.reviewer,
-        "state_changer": services.state_changer,
-        "turns": services.turns,
-        "recaller": services.recaller,
-        "analysis": services.analysis,
-        "asking": services.asking,
-        "accounts": storage.accounts,
-        "granting": storage.granting,
-        "announcements": storage.announcements,
-        "database": storage.database,
-        "identity": storage.identity,
-        "proof": Proof(
-            database=storage.database,
-            blobs=storage.blobs,
-            identity=storage.identity,
-            succession=storage.succession,
-            clock=clock,
-        ),
-        "settings": settings,
-        "embedder": embedder,
-        "public_url": public_url,
-        "readiness": readiness,
-        "exposition": exposition,
-        "document": document,
-        "registration": Registration(settings=settings),
-        "restore": services.restore,
-        "planner": services.planner,
-        "runs": services.runs,
-        "forgetting": services.forgetting,
-        "expiry": services.expiry,
-        "closing": services.closing,
-        "rotations": services.rotations,
-        "manual": services.manual,
-        "arriving": services.arriving,
-        "webhooks": services.webhooks,
-        "delivery": services.delivery,
-        "streams": Streams(
+    web = Web(
+        accounts=storage.accounts,
+        granting=storage.granting,
+        announcements=storage.announcements,
+        database=storage.database,
+        identity=storage.identity,
+        settings=settings,
+        embedder=embedder,
+        public_url=public_url,
+        readiness=readiness,
+        exposition=exposition,
+        document=Document(),
+        registration=Registration(settings=settings),
+        streams=Streams(
             database=storage.database,
             accounts=storage.accounts,
             relayers=storage.relayers,
@@ -135,13 +138,9 @@ def build_app(
             stopping=stopping,
             clock=clock,
         ),
-        "leaving": Leaving(
-            database=storage.database,
-            blobs=storage.blobs,
-            identity=storage.identity,
-            succession=storage.succession,
-        ),
-    }
+    )
+    made: dict[str, Made] = {"caller": provide_caller, "access": provide_access}
+    parts = parts_of(services, web)
     counts = RequestCounts()
     app = Litestar(
         route_handlers=[*all_routes(), metrics(settings)],
@@ -176,7 +175,7 @@ def build_app(
     call_plainly(app, parts, made)
     pages = Pages(
         app,
-        document=lambda: document.of(app.routes),
+        document=lambda: web.document.of(app.routes),
         is_well=readiness.write_ready,
         public_url=public_url,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from relayer.archives.arriving import Arriving
 from relayer.archives.arriving_grants import ArrivingGrants
+from relayer.archives.leaving import Leaving
 from relayer.archives.rows import ArrivingRows
 from relayer.clock import Clock
 from relayer.embedding.building import build_older_embedder, for_storing
@@ -56,6 +57,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
 from relayer.sweeper import Sweeper
 from relayer.tenants.closing import Closing
+from relayer.tenants.proof import Proof
 from relayer.tenants.rotation import Rotations
 from relayer.tenants.rotation_progress import RotationProgress
 
@@ -103,6 +105,8 @@ class Services:
     consolidator: Consolidator
     runs: Runs
     arriving: Arriving
+    leaving: Leaving
+    proof: Proof
     webhooks: Webhooks
     delivery: Delivery
 
@@ -205,6 +209,19 @@ def build_services(
         consolidator=consolidator,
         runs=runs,
         arriving=_arriving(parts, storage_bytes_max=settings.storage_bytes_max),
+        leaving=Leaving(
+            database=database,
+            blobs=storage.blobs,
+            identity=storage.identity,
+            succession=storage.succession,
+        ),
+        proof=Proof(
+            database=database,
+            blobs=storage.blobs,
+            identity=storage.identity,
+            succession=storage.succession,
+            clock=clock,
+        ),
         webhooks=Webhooks(
             database=database,
             ledger=storage.ledger,

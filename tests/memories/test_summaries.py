@@ -15,7 +15,7 @@ from relayer.errors import NotFound
 from relayer.extraction.episodes import Episode
 from relayer.extraction.summary import SUMMARY_CHARS_MAX, Summariser, summary_by_rules
 from relayer.journal.states import Change
-from relayer.memories import consolidation, consolidation_plan
+from relayer.memories import consolidation_plan, derivation
 from relayer.memories.consolidation_plan import OLD
 from relayer.memories.derivation import Deriver
 from relayer.memories.opening import Caller
@@ -155,7 +155,7 @@ class TestSummariesWithCare:
     async def test_a_run_makes_only_so_many(
         self, bench: Bench, caller_here: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(consolidation, "SUMMARIES_MAX", 2)
+        monkeypatch.setattr(derivation, "SUMMARIES_MAX", 2)
         monkeypatch.setattr(consolidation_plan, "GROUPS_AT_ONCE", 1)
         for ago in (9, 8, 7, 6, 5):
             when = week(bench, ago)

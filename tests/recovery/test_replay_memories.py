@@ -10,8 +10,8 @@ from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.journal.states import Change
 from relayer.memories.revising import Edit
+from relayer.recovery.account_replay import _change
 from relayer.recovery.collection import REST, STRAY_GRACE
-from relayer.recovery.replay import _change
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.named import NamedKey, sign_namespace
