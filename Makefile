@@ -10,7 +10,7 @@ EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels release test test-hermes test-openai test-openclaw test-claude test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels release test test-hermes test-openai test-openclaw test-claude test-codex test-gemini test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -18,7 +18,7 @@ help:
 	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
 	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
-	@echo "make test-claude   sessions of a real Claude Code; needs npm, installs into ./.coding (300 MB)"
+	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
 	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (9 minutes)"
@@ -112,10 +112,21 @@ CODING := $(CURDIR)/.coding
 test-claude: .venv/.dev .venv/.model .coding/claude/.installed
 	@CLAUDE_PROGRAMS=$(CODING)/claude/node_modules/.bin $(BIN)/python -m pytest -q -s tests/claude/turns.py
 
-.coding/claude/.installed:
-	@command -v npm >/dev/null || { echo "test-claude needs npm"; exit 1; }
+test-codex: .venv/.dev .venv/.model .coding/codex/.installed
+	@CODEX_PROGRAMS=$(CODING)/codex/node_modules/.bin:$(dir $(shell command -v node)) $(BIN)/python -m pytest -q -s tests/codex/turns.py
+
+test-gemini: .venv/.dev .venv/.model .coding/gemini/.installed
+	@GEMINI_PROGRAMS=$(CODING)/gemini/node_modules/.bin:$(dir $(shell command -v node)) $(BIN)/python -m pytest -q -s tests/gemini/turns.py
+
+.coding/claude/.installed: PACKAGE := @anthropic-ai/claude-code@2.1.332
+.coding/codex/.installed: PACKAGE := @openai/codex@0.171.0
+.coding/gemini/.installed: PACKAGE := @google/gemini-cli@0.61.0
+
+.coding/%/.installed:
+	@command -v npm >/dev/null || { echo "the tests of coding agents need npm"; exit 1; }
+	@echo "set-up: installing $(PACKAGE)"
 	@mkdir -p $(@D)
-	@$(NPM_INSTALL) --prefix $(@D) @anthropic-ai/claude-code@2.1.332
+	@$(NPM_INSTALL) --prefix $(CURDIR)/$(@D) $(PACKAGE)
 	@touch $@
 
 # Every package by its hash; none of them runs a script.
