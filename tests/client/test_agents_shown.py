@@ -120,7 +120,7 @@ def test_the_list_says_who_holds_what_and_wrote_how_much(machine):
         "written": 0,
     }
     shown = machine.run("agents", "list")
-    lines = dict(line.split("  ", 1) for line in shown.splitlines())
+    lines = dict(line.split("\t", 1) for line in shown.splitlines())
     assert "writer of researcher; reader of team" in lines["researcher"]
     assert "writer of coder until 2100-01-01T00:00:00.000Z" in lines["coder"]
     assert "revoked" in lines["gone"]

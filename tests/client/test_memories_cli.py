@@ -185,8 +185,9 @@ class TestSeeing:
         assert (info["name"], info["memory_count"], info["ttl_s"]) == ("Team/red", 1, None)
         assert run("namespaces", "Team/red", "--ttl", "30d")["ttl_s"] == 30 * 86_400
         [line] = run.lines("namespaces")
-        assert line.startswith("Team/red  1 memory, ")
-        assert line.endswith("Z, its memories are erased 30 days after they were stored")
+        name, count, texts, _, written, keeps = line.split("\t")
+        assert (name, count, keeps) == ("Team/red", "1", "30 days")
+        assert (texts[-6:], written[-1]) == (" bytes", "Z")
         for span, said in (("1d", "1 day"), ("36h", "36 hours"), ("90m", "90 minutes")):
             assert run.lines("namespaces", "Team/red", "--ttl", span) == [
                 f"Team/red: its memories are erased {said} after they were stored"

@@ -173,3 +173,28 @@ class TestShortIds:
 
         with pytest.raises(ServerError, match="do not begin with 01a221ed"):
             find_ids(Lying(), ["01a221ed"])
+
+
+@pytest.mark.parametrize("columns", [120, 60])
+@pytest.mark.parametrize(
+    ("command", "heading"),
+    [
+        ("agents", "AGENT"),
+        ("keys", "KEY"),
+        ("webhooks", "ID"),
+        ("consolidate", "ID"),
+        ("namespaces", "NAMESPACE"),
+    ],
+)
+def test_every_list_has_a_heading_and_fits(
+    run: Machine, command: str, heading: str, columns: int
+) -> None:
+    run.remember(GREEN, "--namespace", "a namespace with a name that is as long as one may have it")
+    run("agents", "provision", "coder", "--shared", "team", "--expires", "2126-01-01")
+    run("webhooks", "add", "https://example.org/", "--only", "team")
+    run("consolidate", "--namespace", "a namespace with a name that is as long as one may have it")
+    action = [] if command == "namespaces" else ["list"]
+    first, *lines = show(run.profile, columns, command, *action)
+    assert first.startswith(f"{heading} ")
+    assert lines
+    assert all(measure_width(line) <= columns for line in (first, *lines))

@@ -19,6 +19,7 @@ from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
+from memrelay.commands.tables import Column
 from memrelay.commands.times import parse_future
 from memrelay.config import (
     VARIABLES,
@@ -113,7 +114,18 @@ def list_agents(shell: Shell) -> None:
     """Show the agents of the account, also those whose key has ended."""
     with shell.client() as client:
         found = _agents(shell, client).list_agents(warn=warn, count=shell.args.count)
-    shell.show({"agents": [agent.to_json() for agent in found]}, map(_line, found))
+    value = {"agents": [agent.to_json() for agent in found]}
+    shell.show_table(value, _COLUMNS, [*map(_row, found)])
+
+
+_COLUMNS = (
+    Column("AGENT"),
+    Column("KEY", rank=3),
+    Column("STATE"),
+    Column("HOLDS", is_text=True),
+    Column("WROTE", rank=1),
+    Column("PROFILE", rank=2),
+)
 
 
 def rotate(shell: Shell) -> None:
@@ -158,15 +170,19 @@ def _wish(shell: Shell) -> Wish:
 
 
 def _line(agent: Agent) -> str:
+    return "  ".join(filter(None, _row(agent)))
+
+
+def _row(agent: Agent) -> Sequence[str]:
     grants = [
         f"{share.role} of {', '.join(share.namespaces)}"
         + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
         for share in agent.grants
     ]
     written = "" if agent.written is None else format_count(agent.written, "memory")
-    place = agent.profile or "no profile here"
-    parts = (agent.name, mask_key(agent.public_key), agent.state, "; ".join(grants), written)
-    return "  ".join([part for part in parts if part] + [place] * (agent.state != "revoked"))
+    place = "" if agent.state == "revoked" else agent.profile or "no profile here"
+    key = mask_key(agent.public_key)
+    return (agent.name, key, agent.state, "; ".join(grants), written, place)
 
 
 def _json(agent: Agent, *, show: bool) -> dict[str, Any]:

@@ -6,11 +6,12 @@ It does not own the stream (`events.py` of the package) or the check at the othe
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from memrelay.commands.ids import find_among
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, text_of
+from memrelay.commands.tables import Column
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.events import Event, parse_place
 from memrelay.sync_client import SyncMemoryClient
@@ -97,14 +98,29 @@ def list_webhooks(shell: Shell) -> None:
     """List the account's webhooks, and how telling them goes."""
     with shell.client() as client:
         found = client.list_webhooks()
-    shell.show({"webhooks": [h.to_json() for h in found]}, (_summary(hook) for hook in found))
+    value = {"webhooks": [hook.to_json() for hook in found]}
+    shell.show_table(value, _COLUMNS, [*map(_row, found)])
+
+
+_COLUMNS = (
+    Column("ID", is_id=True),
+    Column("STATE"),
+    Column("HOST"),
+    Column("EVENTS", is_text=True),
+    Column("NAMESPACES", rank=1),
+    Column("TROUBLE"),
+)
 
 
 def _summary(hook: Webhook) -> str:
+    return "  ".join(filter(None, _row(hook)))
+
+
+def _row(hook: Webhook) -> Sequence[str]:
     state = "active" if hook.active else "paused"
-    trouble = f"  {hook.problem} ({hook.attempts} times)" if hook.problem else ""
-    only = "" if hook.namespaces is None else f"  only of {', '.join(hook.namespaces)}"
-    return f"{hook.id}  {state}  {hook.host}  {' '.join(hook.events)}{only}{trouble}"
+    trouble = f"{hook.problem} ({hook.attempts} times)" if hook.problem else ""
+    only = "" if hook.namespaces is None else f"only of {', '.join(hook.namespaces)}"
+    return (hook.id, state, hook.host, " ".join(hook.events), only, trouble)
 
 
 def add_webhook(shell: Shell) -> None:

@@ -184,16 +184,32 @@ def namespaces(shell: Shell) -> None:
             changed = client.set_ttl(args.name, ttl_s)
             return shell.show(changed.to_json(), [f"{args.name}: {_describe_retention(changed)}"])
         found = client.namespaces()
-    shell.show({"namespaces": [one.to_json() for one in found]}, map(_namespace_line, found))
+    value = {"namespaces": [one.to_json() for one in found]}
+    shell.show_table(value, _NAMESPACE_COLUMNS, [*map(_namespace_row, found)])
 
 
-def _namespace_line(info: NamespaceInfo) -> str:
-    written = f", last written {when(info.updated_at)}" if info.updated_at else ""
-    size = f"{format_count(info.memory_count, 'memory')}, {_sizes(info)}"
-    return f"{info.name}  {size}{written}, {_describe_retention(info)}"
+_NAMESPACE_COLUMNS = (
+    Column("NAMESPACE", is_text=True),
+    Column("MEMORIES"),
+    Column("TEXTS", rank=2),
+    Column("INDEX", rank=3),
+    Column("LAST WRITTEN", rank=1),
+    Column("KEEPS", rank=1),
+)
 
 
-def _sizes(used: NamespaceInfo | Usage) -> str:
+def _namespace_row(info: NamespaceInfo) -> Sequence[str]:
+    return (
+        info.name,
+        str(info.memory_count),
+        format_count(info.storage_bytes, "byte"),
+        format_count(info.index_bytes, "byte"),
+        when(info.updated_at),
+        "for good" if info.ttl_s is None else _span(info.ttl_s),
+    )
+
+
+def _sizes(used: Usage) -> str:
     return f"{used.storage_bytes} bytes of texts, {used.index_bytes} of their index"
 
 
