@@ -13,11 +13,10 @@ import click
 
 from relayer.clock import rfc3339, utc_now
 from relayer.commands.failures import Exit
+from relayer.commands.ids import find_account, find_key
 from relayer.commands.options import (
-    account_of,
     account_option,
     json_option,
-    public_key_of,
     run,
     settings_of,
     show,
@@ -31,6 +30,7 @@ from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Identity,
     Namespace,
+    PublicKey,
     account_text,
     parse_namespace,
 )
@@ -107,7 +107,7 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
     async def work() -> dict[str, Any]:
         async with opened(settings_of(values), new=False) as storage:
             return await provision.erase_account(
-                storage, account=account_of(account_text_), clock=utc_now
+                storage, account=await find_account(storage, account_text_), clock=utc_now
             )
 
     data = run(work())
@@ -167,7 +167,7 @@ def key_add(
         async with opened(settings, new=False) as storage:
             new = await provision.add_key(
                 storage,
-                account=account_of(account_text_),
+                account=await find_account(storage, account_text_),
                 namespaces=named,
                 role=role,
                 label=label,
@@ -192,7 +192,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
 
     async def work() -> list[KeyEntry]:
         async with as_found(settings_of(values)) as storage:
-            return await storage.accounts.all_keys(account_of(account_text_))
+            return await storage.accounts.all_keys(await find_account(storage, account_text_))
 
     keys = run(work())
     show({"keys": keys}, as_json, lambda: table(keys))
@@ -209,20 +209,23 @@ def key_revoke(
 ) -> None:
     """Revoke all that a key was granted, from its next request on."""
 
-    async def work() -> None:
+    async def work() -> PublicKey:
         async with opened(settings_of(values), new=False) as storage:
+            account = await find_account(storage, account_text_)
+            public_key = await find_key(storage, account, key_text)
             await provision.revoke_key(
                 storage,
-                account=account_of(account_text_),
-                key=public_key_of(key_text),
+                account=account,
+                key=public_key,
                 owner=_owner(owner_key_file),
                 clock=utc_now,
             )
+            return public_key
 
-    run(work())
+    revoked = run(work()).hex()
     note = "Stolen copies of what it could read stay readable to it until the account is rotated."
-    data = {"public_key": key_text, "revoked": True, "note": note}
-    show(data, as_json, lambda: f"revoked {key_text}\n{note}")
+    data = {"public_key": revoked, "revoked": True, "note": note}
+    show(data, as_json, lambda: f"revoked {revoked}\n{note}")
 
 
 def _namespaces(text: str | None) -> list[Namespace]:

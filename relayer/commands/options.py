@@ -5,6 +5,7 @@ Not here: the commands, how a failure is printed (`failures.py`).
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
@@ -29,6 +30,7 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import SECRET, Settings, SettingsError, variable
+from relayer.tables import format_rows
 
 T = TypeVar("T")
 
@@ -111,7 +113,13 @@ STORAGE: Final = (
 )
 storage_options = settings_options(*STORAGE)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-account_option = click.option("--account", "account_text_", required=True, metavar="ID")
+account_option = click.option(
+    "--account",
+    "account_text_",
+    required=True,
+    metavar="ID",
+    help="The account's id, or 8 of its digits or more.",
+)
 
 
 def settings_of(values: dict[str, Any]) -> Settings:
@@ -191,16 +199,10 @@ def _parsed(parse: Callable[[str], T], text: str) -> T:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows for a person, in columns."""
-    if not rows:
-        return "none"
-    texts = [{k: _cell(v) for k, v in row.items()} for row in rows]
-    widths = {k: max(len(k), *(len(t[k]) for t in texts)) for k in texts[0]}
-    lines = ["  ".join(k.ljust(w) for k, w in widths.items())]
-    return "\n".join(lines + ["  ".join(t[k].ljust(w) for k, w in widths.items()) for t in texts])
+    """Rows for a person at a terminal, or whole values for a pipe."""
+    return "\n".join(format_rows(rows, terminal_width())) or "none"
 
 
-def _cell(value: Any) -> str:
-    """A value as a terminal may show it: labels are other people's texts."""
-    text = ",".join(value) if isinstance(value, list) else "-" if value is None else str(value)
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+def terminal_width() -> int | None:
+    """How many columns the terminal has, None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

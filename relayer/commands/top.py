@@ -18,10 +18,11 @@ from typing import Final
 import click
 
 from relayer.commands.failures import Exit
-from relayer.commands.options import json_option, settings_options
+from relayer.commands.options import json_option, settings_options, terminal_width
 from relayer.commands.parsers import Command
 from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
 from relayer.run_file import running_url
+from relayer.tables import cut
 
 EVERY_S: Final = 2.0
 TIMEOUT_S: Final = 10.0
@@ -62,7 +63,11 @@ def top_command(data_dir: Path, metrics_token: str, url: str, once: bool, as_jso
 
 def _print_once(url: str, token: str, *, as_json: bool) -> None:
     told = Figures(_read(url, token), None).as_json()
-    text = json.dumps(told) if as_json else "\n".join(as_lines(told, title=url))
+    text = (
+        json.dumps(told)
+        if as_json
+        else "\n".join(as_lines(told, title=url, width=terminal_width()))
+    )
     click.echo(text)
 
 
@@ -73,7 +78,8 @@ def _watch(url: str, token: str) -> None:
     with _screen(), contextlib.suppress(KeyboardInterrupt):
         while True:
             if now is not before:
-                _draw(as_lines(Figures(now, before).as_json(), title=url))
+                width, _ = shutil.get_terminal_size()
+                _draw(as_lines(Figures(now, before).as_json(), title=url, width=width))
             before = now
             time.sleep(EVERY_S)
             try:
@@ -94,7 +100,10 @@ def _screen() -> Iterator[None]:
 
 def _draw(lines: list[str]) -> None:
     width, height = shutil.get_terminal_size()
-    shown = [line[:width] + _REST_OF_LINE for line in lines[: height - 1]]
+    room = height - 1
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines: a higher terminal"]
+    shown = [cut(line, width) + _REST_OF_LINE for line in lines]
     click.echo(_HOME + "\r\n".join(shown) + _REST_OF_SCREEN, nl=False)
 
 

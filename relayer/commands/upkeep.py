@@ -11,6 +11,7 @@ import click
 
 from relayer.clock import utc_now
 from relayer.commands.failures import Exit
+from relayer.commands.ids import find_account, is_beginning
 from relayer.commands.options import (
     account_of,
     json_option,
@@ -24,6 +25,8 @@ from relayer.commands.options import (
 from relayer.commands.parsers import Command
 from relayer.database.migrate import head
 from relayer.installation import as_found, migrated, opened
+from relayer.sealed.keys import AccountId
+from relayer.settings import Settings
 from relayer.upkeep import check
 
 
@@ -119,7 +122,7 @@ def reindex_command(
     from relayer.upkeep import reindex  # noqa: PLC0415  # as above
 
     settings = settings_of(values)
-    account = None if account_text_ is None else account_of(account_text_)
+    account = None if account_text_ is None else _account(settings, account_text_)
     progress = Progress()
     try:
         if status_only:
@@ -135,6 +138,17 @@ def reindex_command(
     standings = report.as_json()["accounts"]
     show(report.as_json(), as_json, lambda: f"{table(standings)}\n{report.as_text()}")
     sys.exit(0 if report.ok else 1)
+
+
+def _account(settings: Settings, text: str) -> AccountId:
+    if not is_beginning(text):
+        return account_of(text)
+
+    async def work() -> AccountId:
+        async with as_found(settings) as storage:
+            return await find_account(storage, text)
+
+    return run(work())
 
 
 class Progress:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from relayer.tables import Column, cut, format_table
 from relayer.telemetry.instruments import STAGES
 
 Labels = Mapping[str, str]
@@ -202,45 +203,99 @@ def _plain(text: str) -> str:
     return "".join(c for c in text if c.isascii() and c.isprintable())[:40]
 
 
-def as_lines(told: Mapping[str, Any], *, title: str) -> list[str]:
-    """Figures for a person; what must be seen comes first, for a terminal may be low."""
+def as_lines(told: Mapping[str, Any], *, title: str, width: int | None = None) -> list[str]:
+    """Return figures for a person, in so many columns; None is for a pipe, which cuts nothing.
+
+    What must be seen comes first, for a terminal may be low.
+    """
     window = "since it began" if told["seconds"] is None else f"in {told['seconds']:.1f} s"
     bad = [name for name, ok in told["checks"].items() if not ok]
     ready = "takes writes" if told["write_ready"] else f"TAKES NO WRITES: {', '.join(bad)}"
     pool = told["connections"]
-    return [
-        f"{_plain(title)}  {ready}  {told['in_progress']} under way  ({window})",
-        f"connections  {pool['in_use']} at work, {pool['open']} open of {pool['max']},"
+    facts = {
+        "connections": f"{pool['in_use']} at work, {pool['open']} open of {pool['max']},"
         f" {pool['waited_for']} waited for",
-        "caches       "
-        + _pairs((c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]),
-        "refused      " + _pairs(told["rejected"].items()),
-        "queries      " + _understood(told["queries"]),
-        "",
-        _row("requests", "count", "/s", "p50 ms", "p95 ms", "5xx"),
-        *(_timed_row(r["group"], r, r["errors"]) for r in told["requests"]),
-        "",
-        _row("stages", "count", "/s", "p50 ms", "p95 ms"),
-        *(_timed_row(s["stage"], s) for s in told["stages"] if s["count"]),
-        "",
-        _row("models", "count", "/s", "p50 ms", "p95 ms", "failed"),
-        *(_timed_row(m["model"], m, m["failures"]) for m in told["models"]),
-        "",
-        _row("jobs", "queued", "picked", "failed", "oldest s"),
-        *(_job_row(j) for j in told["jobs"] if any(v for k, v in j.items() if k != "kind")),
+        "caches": _pairs(
+            (c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]
+        ),
+        "refused": _pairs(told["rejected"].items()),
+        "queries": _understood(told["queries"]),
+    }
+    stages = [_timed_row(s["stage"], s) for s in told["stages"] if s["count"]]
+    jobs = [_job_row(j) for j in told["jobs"] if any(v for k, v in j.items() if k != "kind")]
+    head = [
+        f"{_plain(title)}  {ready}  {told['in_progress']} under way  ({window})",
+        *(f"{name:11}  {fact}" for name, fact in facts.items()),
+    ]
+    return [
+        *(head if width is None else [cut(line, width) for line in head]),
+        *_section(
+            "requests",
+            _TIMED,
+            [_timed_row(r["group"], r, r["errors"]) for r in told["requests"]],
+            width,
+            last=Column("5xx", rank=2, is_number=True),
+        ),
+        *_section("stages", _TIMED, stages, width),
+        *_section(
+            "models",
+            _TIMED,
+            [_timed_row(m["model"], m, m["failures"]) for m in told["models"]],
+            width,
+            last=Column("failed", rank=2, is_number=True),
+        ),
+        *_section("jobs", _JOBS, jobs, width),
     ]
 
 
-def _row(name: str, *cells: object) -> str:
-    return f"{name:17}" + "".join(f"{'-' if cell is None else cell!s:>10}" for cell in cells)
+_TIMED: Final = (
+    Column("count", is_number=True),
+    Column("a second", rank=3, is_number=True),
+    Column("p50 ms", rank=4, is_number=True),
+    Column("p95 ms", rank=1, is_number=True),
+)
+_JOBS: Final = (
+    Column("queued", is_number=True),
+    Column("at work", rank=2, is_number=True),
+    Column("failed", rank=1, is_number=True),
+    Column("oldest", rank=3, is_number=True),
+)
 
 
-def _timed_row(name: str, timed: Mapping[str, Any], *more: object) -> str:
-    return _row(name, timed["count"], timed["per_second"], timed["p50_ms"], timed["p95_ms"], *more)
+def _section(
+    name: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    *,
+    last: Column | None = None,
+) -> list[str]:
+    """Return an empty line and a table; none for no rows."""
+    if not rows:
+        return []
+    all_columns = (Column(name, is_text=True), *columns, *((last,) if last else ()))
+    return ["", *format_table(all_columns, rows, width)]
 
 
-def _job_row(job: Mapping[str, Any]) -> str:
-    return _row(job["kind"], *(job.get(k) for k in ("queued", "picked", "failed", "oldest_s")))
+def _timed_row(name: str, timed: Mapping[str, Any], *more: object) -> list[str]:
+    shown = (timed["count"], timed["per_second"], timed["p50_ms"], timed["p95_ms"], *more)
+    return [name, *("-" if cell is None else str(cell) for cell in shown)]
+
+
+def _job_row(job: Mapping[str, Any]) -> list[str]:
+    counts = (str(job.get(name, 0)) for name in ("queued", "picked", "failed"))
+    return [job["kind"], *counts, _age(job["oldest_s"])]
+
+
+def _age(seconds: float) -> str:
+    """Return a time for people: `4.2 s`, `3 min`, `5 h`, `2 days`."""
+    for unit, least in (("days", 2 * 86_400), ("h", 2 * 3_600), ("min", 120)):
+        if seconds >= least:
+            return f"{seconds // _UNITS_S[unit]:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds else "-"
+
+
+_UNITS_S: Final = {"days": 86_400, "h": 3_600, "min": 60}
 
 
 def _understood(queries: Mapping[str, Any]) -> str:

@@ -139,6 +139,39 @@ def test_nothing_is_said_of_queries_that_nobody_asked() -> None:
     assert as_lines(told, title="x")[4].split() == ["queries", "-"]
 
 
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_it_fits_the_terminal(width: int) -> None:
+    """A narrow one lacks columns, and never how often a thing happened."""
+    told = Figures(parse(requests(30, 20, 2), 0.0), None).as_json()
+    lines = as_lines(told, title="http://memory.example.org:8000", width=width)
+    assert max(map(len, lines)) <= width
+    heading = next(line for line in lines if line.startswith("requests")).split()
+    assert heading[:2] == ["requests", "count"]
+    assert ("p50" in heading) == (width >= 60)
+    [recall] = [line for line in lines if line.startswith("recall ")]
+    assert recall.split()[1] == "30"
+
+
+def test_numbers_stand_below_their_headings() -> None:
+    told = Figures(parse(requests(30, 20, 2), 0.0), None).as_json()
+    lines = as_lines(told, title="x", width=80)
+    at = next(number for number, line in enumerate(lines) if line.startswith("requests"))
+    ends = {line.index("count") + len("count") for line in lines[at : at + 1]}
+    ends |= {len(line[: line.index(" 30") + 3]) for line in lines[at : at + 2] if " 30" in line}
+    assert len(ends) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [("0", "-"), ("1.25", "1.2 s"), ("119", "119.0 s"), ("130", "2 min"), ("9000", "2 h")],
+)
+def test_an_age_is_told_in_the_unit_that_people_use(seconds: str, shown: str) -> None:
+    text = requests(1, 1, 0).replace("1.25", seconds)
+    lines = as_lines(Figures(parse(text, 0.0), None).as_json(), title="x")
+    [embed] = [line for line in lines if line.startswith("embed ")]
+    assert embed.endswith(f" {shown}")
+
+
 # The command
 
 
