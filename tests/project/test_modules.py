@@ -10,7 +10,12 @@ import memrelay
 import relayer
 
 # These are tested in what they need: `make test` and `make test-frameworks` have it.
-INSIDE_OTHERS = ("memrelay.hermes.provider", "memrelay.langgraph", "memrelay.anthropic")
+INSIDE_OTHERS = (
+    "memrelay.hermes.provider",
+    "memrelay.langgraph",
+    "memrelay.anthropic",
+    "memrelay.pydantic_ai",
+)
 
 
 @pytest.mark.parametrize("package", [memrelay, relayer])
