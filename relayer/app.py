@@ -42,8 +42,8 @@ from relayer.storage import Storage
 from relayer.telemetry.requests import RequestCounts
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
-from relayer.tenants.announcing import Announcements
 from relayer.tenants.granting import Granting
+from relayer.tenants.unlock_directory import UnlockDirectory
 
 UNLOCK_HEADER: Final = b"x-memrelay-unlock"
 
@@ -54,7 +54,7 @@ class Web:
 
     accounts: Accounts
     granting: Granting
-    announcements: Announcements
+    announcements: UnlockDirectory
     database: Database
     identity: Identity
     settings: Settings

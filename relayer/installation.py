@@ -43,7 +43,7 @@ from relayer.sealed.objects import claimed
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, blobs_on, replay_on, storage_on
-from relayer.tenants.unlocking import UnlockKeys
+from relayer.tenants.unlock_key_pairs import UnlockKeys
 
 ELSEWHERE_FILE: Final = "database.elsewhere"
 ACCOUNTS_MAX: Final = 100  # whose newest receipt is looked at, to know whose they are

@@ -1,7 +1,7 @@
 """The forms in which an account leaves one relayer and arrives at another. Source: SPEC §17.
 
-Not here: what is checked on arrival (`archives/judging.py`), SQL (`database.imports`), the archive
-that holds these outside (the client's).
+Not here: what is checked on arrival (`archives/validation.py`), SQL (`database.imports`), the
+archive that holds these outside (the client's).
 
 - Everything readable here is what the database shows anyway; words and vectors stay hashed and
   turned, and the blob stays sealed.

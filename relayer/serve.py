@@ -30,7 +30,7 @@ from relayer.run_file import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry import tracing
-from relayer.tenants.unlocking import UnlockKeys
+from relayer.tenants.unlock_key_pairs import UnlockKeys
 from relayer.upkeep.rebuild import rebuild_lost
 
 log = logging.getLogger("relayer")

@@ -5,10 +5,10 @@ Not here: the parts, HTTP on top of them (`app.py`), what commands need of them 
 
 from dataclasses import dataclass
 
-from relayer.archives.arriving import Arriving
-from relayer.archives.arriving_grants import ArrivingGrants
-from relayer.archives.leaving import Leaving
-from relayer.archives.rows import ArrivingRows
+from relayer.archives.exporter import Exporter
+from relayer.archives.grant_importer import GrantImporter
+from relayer.archives.importer import Importer
+from relayer.archives.row_importer import RowImporter
 from relayer.clock import Clock
 from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder
@@ -34,11 +34,11 @@ from relayer.memories.forgetting import Forgetting
 from relayer.memories.history import Histories
 from relayer.memories.indexing import Indexer
 from relayer.memories.intake import Intake
-from relayer.memories.known import KnownMemories
 from relayer.memories.manual import Manual
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Opener
 from relayer.memories.recall import RecallService
+from relayer.memories.related import RelatedMemories
 from relayer.memories.reseal import Resealer
 from relayer.memories.reviewing import Reviewer
 from relayer.memories.revising import Reviser
@@ -51,7 +51,7 @@ from relayer.memories.writer import Writer
 from relayer.memory_index.index import MemoryIndex
 from relayer.query.vectors import QueryEmbedder
 from relayer.recovery.collection import Collector
-from relayer.recovery.lost import Finder
+from relayer.recovery.orphans import Finder
 from relayer.recovery.restore import Restore
 from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
@@ -104,8 +104,8 @@ class Services:
     planner: Planner
     consolidator: Consolidator
     runs: Runs
-    arriving: Arriving
-    leaving: Leaving
+    importer: Importer
+    exporter: Exporter
     proof: Proof
     webhooks: Webhooks
     delivery: Delivery
@@ -208,8 +208,8 @@ def build_services(
         planner=planner,
         consolidator=consolidator,
         runs=runs,
-        arriving=_arriving(parts, storage_bytes_max=settings.storage_bytes_max),
-        leaving=Leaving(
+        importer=_importer(parts, storage_bytes_max=settings.storage_bytes_max),
+        exporter=Exporter(
             database=database,
             blobs=storage.blobs,
             identity=storage.identity,
@@ -339,7 +339,7 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
     if language_model is not None:
         extractor = LlmExtractor(model=language_model)
         patient = LlmExtractor(model=language_model, patient=True)
-    known = KnownMemories(
+    known = RelatedMemories(
         recaller=recaller,
         opener=parts.opener,
         database=storage.database,
@@ -447,10 +447,10 @@ def _collector(parts: _Parts) -> Collector:
     )
 
 
-def _arriving(parts: _Parts, *, storage_bytes_max: int) -> Arriving:
+def _importer(parts: _Parts, *, storage_bytes_max: int) -> Importer:
     storage, embedder = parts.storage, parts.embedder
-    return Arriving(
-        grants=ArrivingGrants(
+    return Importer(
+        grants=GrantImporter(
             needs=parts.finder.needs,
             accounts=storage.accounts,
             granting=storage.granting,
@@ -459,7 +459,7 @@ def _arriving(parts: _Parts, *, storage_bytes_max: int) -> Arriving:
         accounts=storage.accounts,
         namespaces=storage.namespaces,
         ledger=storage.ledger,
-        rows=ArrivingRows(
+        rows=RowImporter(
             database=storage.database,
             ledger=storage.ledger,
             embedding_model=None if embedder is None else embedder.model_id,

@@ -23,13 +23,13 @@ from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.succession import keys_of
 from relayer.settings import Settings, SettingsError
 from relayer.tenants.accounts import Accounts
-from relayer.tenants.announcing import Announcements
 from relayer.tenants.closing import Closing
 from relayer.tenants.custody import Custody
 from relayer.tenants.granting import Granting
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
-from relayer.tenants.unlocking import UnlockKeys
+from relayer.tenants.unlock_directory import UnlockDirectory
+from relayer.tenants.unlock_key_pairs import UnlockKeys
 
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
@@ -50,7 +50,7 @@ class Storage:
     granting: Granting
     namespaces: Namespaces
     custody: Custody
-    announcements: Announcements
+    announcements: UnlockDirectory
 
     @property
     def relayers(self) -> tuple[PublicKey, ...]:
@@ -101,7 +101,7 @@ def storage_on(
         granting=granting,
         namespaces=namespaces,
         custody=custody,
-        announcements=Announcements(
+        announcements=UnlockDirectory(
             database=database, custody=custody, identity=identity, clock=clock
         ),
     )

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer.archives.arriving import Arrival
-from relayer.archives.leaving import Leaving, Part
+from relayer.archives.exporter import Exporter, Part
+from relayer.archives.importer import Arrival
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.memories.opening import Caller
@@ -46,9 +46,9 @@ async def there(
         await database.close()
 
 
-def leaving(bench: Bench) -> Leaving:
+def leaving(bench: Bench) -> Exporter:
     storage = bench.storage
-    return Leaving(
+    return Exporter(
         database=storage.database,
         blobs=storage.blobs,
         identity=storage.identity,
@@ -88,5 +88,5 @@ async def founded(here: Bench, there: Bench, founder: provision.NewKey) -> Calle
 async def moved(here: Bench, there: Bench, founder: provision.NewKey) -> Arrival:
     arrival = await packed(here, await here.caller(founder))
     caller = await founded(here, there, founder)
-    await there.services.arriving.take_in(caller.access, arrival)
+    await there.services.importer.take_in(caller.access, arrival)
     return arrival

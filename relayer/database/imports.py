@@ -1,6 +1,7 @@
 """Statements that write rows which lived at another relayer before.
 
-Not here: what is checked before they are written (`relayer.archives.judging`), grants (`accounts`).
+Not here: what is checked before they are written (`relayer.archives.validation`), grants
+(`accounts`).
 """
 
 import uuid

@@ -1,7 +1,8 @@
 """Statements on the unlock keys that the relayer's processes announce to one another.
 
-Not here: what an announcement says, and whether it may be believed (`relayer.tenants.announcing`).
-These rows are public keys under the relayer's signature, of no account.
+Not here: what an announcement says, and whether it may be believed
+(`relayer.tenants.unlock_directory`). These rows are public keys under the relayer's signature, of
+no account.
 """
 
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """The order of steps of analyze, and of an extraction that had to wait.
 
-Not here: how facts are found (`extraction`), what is known already (`known.py`), storing them, or
+Not here: how facts are found (`extraction`), what is known already (`related.py`), storing them, or
 a turn until then (`turn_facts.py`), answers from memories (`asking.py`).
 
 - A turn that was accepted is never lost: when the model is away, or slower than a request may be,
@@ -32,8 +32,8 @@ from relayer.memories.conversations import (
     outcome,
 )
 from relayer.memories.intake import Answered, Submission
-from relayer.memories.known import KnownMemories
 from relayer.memories.opening import Caller
+from relayer.memories.related import RelatedMemories
 from relayer.memories.sealed_turns import ALTERED, SealedTurns
 from relayer.memories.sealing import without_secrets
 from relayer.memories.turn_facts import TurnFacts, problem_of
@@ -76,7 +76,7 @@ class Analysis:
         self,
         *,
         facts: TurnFacts,
-        known: KnownMemories,
+        known: RelatedMemories,
         turns: SealedTurns,
         extractors: Extractors,
         accounts: Accounts,

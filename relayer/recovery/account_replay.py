@@ -24,9 +24,9 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.states import STATE, Change, change_states
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
-from relayer.recovery.continuation import Step, continued
+from relayer.recovery.chain_replay import Step, continued
 from relayer.recovery.examiner import Examiner
-from relayer.recovery.found import merged_with
+from relayer.recovery.orphan_rows import merged_with
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId

@@ -18,7 +18,7 @@ from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.memories.eraser import ERASURES
 from relayer.record import is_former_name
-from relayer.recovery.lasting import is_history, named_of, receipt_of
+from relayer.recovery.journal_objects import is_history, named_of, receipt_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.named import NamedKey

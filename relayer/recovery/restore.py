@@ -1,6 +1,6 @@
 """Rebuilding index rows from sealed blobs.
 
-Not here: finding blobs without rows (`lost.py`), writing rows (`memories/writer.py`), founding
+Not here: finding blobs without rows (`orphans.py`), writing rows (`memories/writer.py`), founding
 accounts again (`upkeep/rebuild.py`). The blob says nearly everything a row needs, the journal's
 `state` objects the rest; who may read the namespace is asked as always, and what was erased stays
 erased.
@@ -35,8 +35,8 @@ from relayer.memories.opening import Caller
 from relayer.memories.writer import RESTORE, Writer
 from relayer.memories.writes import Effects
 from relayer.record import UnknownVersion, decode
-from relayer.recovery.found import Found, links_of, memory_of, merged_with, turn_of
-from relayer.recovery.lost import PAGE, Blob, Finder, Lost
+from relayer.recovery.orphan_rows import Found, links_of, memory_of, merged_with, turn_of
+from relayer.recovery.orphans import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError

@@ -1,6 +1,6 @@
 """Our own routes by which an account moves: export from here, import to here.
 
-Not here: what these do (`archives/leaving.py`, `archives/arriving.py`), the records
+Not here: what these do (`archives/exporter.py`, `archives/importer.py`), the records
 (`portable.py`).
 """
 
@@ -11,8 +11,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from msgspec import Meta, field
 
-from relayer.archives.arriving import Arrival, Arriving
-from relayer.archives.leaving import Leaving, Part
+from relayer.archives.exporter import Exporter, Part
+from relayer.archives.importer import Arrival, Importer
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
@@ -80,18 +80,18 @@ class ImportAnswer(TypedDict):
 @get("/export", opt={WEIGHT: 3})
 async def export_account(
     access: NamedDependency[Access],
-    leaving: NamedDependency[Leaving],
+    exporter: NamedDependency[Exporter],
     part: FromQuery[Part],
     cursor: FromQuery[str] = "",
     ids: Annotated[list[str] | None, QueryParameter(max_items=Limits.exported_ids_max)] = None,
 ) -> ExportAnswer:
     """A page of what the account has here, sealed as it is; for owners."""
     if ids is None:
-        page, following = await leaving.page(access, part, cursor)
+        page, following = await exporter.page(access, part, cursor)
     elif part == "memories":
-        page, following = await leaving.memories(access, [parse_id(i) for i in ids], cursor)
+        page, following = await exporter.memories(access, [parse_id(i) for i in ids], cursor)
     elif part == "episodes":
-        page, following = await leaving.turns(access, [parse_id(i) for i in ids])
+        page, following = await exporter.turns(access, [parse_id(i) for i in ids])
     else:
         raise BadRequest("ids are of memories or episodes.")
     return {"part": part, "records": list(page), "next": following}
@@ -101,12 +101,12 @@ async def export_account(
 async def import_account(
     data: JSONBody[ImportBody],
     access: NamedDependency[Access],
-    arriving: NamedDependency[Arriving],
+    importer: NamedDependency[Importer],
     identity: NamedDependency[Identity],
 ) -> ImportAnswer:
     """Take in what an account had at another relayer; for owners."""
     check_relayer(data.relayer, identity)
-    arrived = await arriving.take_in(access, arrival_of(data))
+    arrived = await importer.take_in(access, arrival_of(data))
     return {
         "grants": arrived.grants,
         "results": [{"id": str(i), "status": status} for i, status in arrived.results],

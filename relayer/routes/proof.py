@@ -25,8 +25,8 @@ from relayer.sealed.envelope import blob_hash
 from relayer.sealed.primitives import CryptoError, to_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.announcing import Announcements
 from relayer.tenants.proof import Blobs, Inventory, Proof, require_whole
+from relayer.tenants.unlock_directory import UnlockDirectory
 
 INVENTORY_NAMES: Final = 64
 ItemType = Literal["memory", "episode", "summary"]
@@ -113,7 +113,7 @@ class BlobsAnswer(TypedDict):
 
 @get("/relayer", opt={PUBLIC: True})
 async def get_statement(
-    announcements: NamedDependency[Announcements], proof: NamedDependency[Proof]
+    announcements: NamedDependency[UnlockDirectory], proof: NamedDependency[Proof]
 ) -> StatementAnswer:
     """The relayer's signed statement, and how it came to have the key that signs it."""
     return {

@@ -27,9 +27,9 @@ from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import OUTDATED, Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
-from relayer.tenants.opened import OpenedUnlocks
 from relayer.tenants.ring import KeyRing
-from relayer.tenants.unlocking import MadeKeys, UnlockKeys
+from relayer.tenants.unlock_cache import UnlockCache
+from relayer.tenants.unlock_key_pairs import MadeKeys, UnlockKeys
 
 ROOTS_MAX: Final = 1_000
 DERIVED_MAX: Final = 256  # namespaces of an account, half a KiB each; more are derived anew
@@ -114,7 +114,7 @@ class Custody:
         self._identity = identity
         self._clock = clock
         self._unlock_keys = unlock_keys or MadeKeys()
-        self._opened = OpenedUnlocks()
+        self._opened = UnlockCache()
         self._ring = KeyRing()
         self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
 

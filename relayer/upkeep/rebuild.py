@@ -29,7 +29,7 @@ from relayer.errors import Corrupted, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.logs import describe
 from relayer.memories.eraser import ERASURES, EXPIRE
-from relayer.recovery.continuation import continued
+from relayer.recovery.chain_replay import continued
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text

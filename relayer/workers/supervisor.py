@@ -37,7 +37,7 @@ from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry.dead_workers import add_dead_workers, make_lock
 from relayer.telemetry.preallocation import COUNTS_FOLDER
-from relayer.tenants.unlocking import MadeKeys
+from relayer.tenants.unlock_key_pairs import MadeKeys
 from relayer.upkeep.rebuild import rebuild_lost
 from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
 

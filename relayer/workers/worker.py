@@ -27,7 +27,7 @@ from relayer.process import collect_rarely, forbid_core_files, lock_memory
 from relayer.serve import GRACE_S, Ending, attend, completed, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.preallocation import COUNTS_FOLDER
-from relayer.tenants.unlocking import HandedKeys
+from relayer.tenants.unlock_key_pairs import HandedKeys
 from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
 
 log = logging.getLogger("relayer.workers")

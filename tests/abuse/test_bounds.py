@@ -24,7 +24,7 @@ from relayer.events.streams import Streams
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.tenants import accounts, custody, namespaces, ring
-from relayer.tenants import opened as headers
+from relayer.tenants import unlock_cache as headers
 from tests.services import Bench
 
 ROOT = Path(__file__).parents[2]
@@ -404,10 +404,10 @@ GROWS = {
     "relayer/http/acceptor.py Acceptor._entering": "connections that were accepted a moment ago",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
-    "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
+    "relayer/tenants/unlock_directory.py UnlockDirectory._believed": "READ_MAX",
     "relayer/blobs/cache.py CachedStore._kept": "_bytes_max",
-    "relayer/tenants/opened.py OpenedUnlocks._opened": "KEYS_MAX",
-    "relayer/tenants/opened.py OpenedUnlocks._shares": "KEYS_MAX",
+    "relayer/tenants/unlock_cache.py UnlockCache._opened": "KEYS_MAX",
+    "relayer/tenants/unlock_cache.py UnlockCache._shares": "KEYS_MAX",
     "relayer/tenants/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/database/batches.py Batches._tasks": "UNDER_WAY_MAX",
     "relayer/database/batches.py Batches._waiting": "requests under way",
@@ -432,6 +432,7 @@ GROWS = {
     "relayer/sweeper.py Sweeper._resting": "swept when their hour is over",
     "relayer/sweeper.py Sweeper._resuming": "RESUMING_MAX",
     "relayer/tenants/namespaces.py Namespaces._known": "CACHED_MAX",
+    "relayer/tenants/namespaces.py Namespaces._settling": "SETTLING_MAX",
     "relayer/postgres/embedded.py EmbeddedPostgres._passwords": "two roles",
     "relayer/query/vectors.py QueryEmbedder._used": "KEPT_MAX",
     "relayer/memory_index/index.py MemoryIndex._asked": "ASKED_MAX",
@@ -444,7 +445,7 @@ GROWS = {
     "relayer/concurrency.py _Queue.waiting": "_waiting_max",
     "relayer/telemetry/requests.py RequestCounts._series": "SERIES_MAX",
     "relayer/telemetry/requests.py RequestCounts._under_way": "methods and routes",
-    "relayer/tenants/unlocking.py MadeKeys._keys": "forgotten after their life of a day",
+    "relayer/tenants/unlock_key_pairs.py MadeKeys._keys": "forgotten after their life of a day",
     "relayer/workers/supervisor.py Crew._alive": "places, those that begin and those that leave",
     "relayer/workers/supervisor.py Crew._uncounted": "workers that ended while counts were read",
     "relayer/workers/supervisor.py Crew._workers": "places",

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from relayer.archives.arriving import Arrival
-from relayer.archives.rows import PLACES_MAX
+from relayer.archives.importer import Arrival
+from relayer.archives.row_importer import PLACES_MAX
 from relayer.embedding.published import ENGLISH
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
@@ -48,7 +48,7 @@ async def scene(here: Bench, there: Bench) -> tuple[Arrival, Caller]:
     await here.embed(caller, await here.remember(caller, *texts))
     arrival = await packed(here, caller)
     owner = await founded(here, there, founder)
-    await there.services.arriving.take_in(owner.access, replace(arrival, memories=[]))
+    await there.services.importer.take_in(owner.access, replace(arrival, memories=[]))
     return arrival, await there.unlocked(founder, TEAM)
 
 
@@ -58,7 +58,7 @@ async def brought(
     """What becomes of the memories, the first of them with these changes."""
     first = msgspec.structs.replace(memories[0], **changes)
     arrival = replace(EMPTY, memories=[first, *memories[1:]])
-    done = await there.services.arriving.take_in(owner.access, arrival)
+    done = await there.services.importer.take_in(owner.access, arrival)
     return [status for _, status in done.results]
 
 
@@ -115,7 +115,7 @@ class TestRows:
         turns = [msgspec.structs.replace(one, created_at=LAST_WEST) for one in arrival.episodes]
         owner = await founded(here, there, founder)
         arrival = replace(arrival, episodes=turns)
-        done = await there.services.arriving.take_in(owner.access, arrival)
+        done = await there.services.importer.take_in(owner.access, arrival)
         assert dict(done.results)[turns[0].id] == "refused"
 
     @pytest.mark.parametrize("model", ["odd", "other/3", "manual/3", "sent/3"])
@@ -151,7 +151,7 @@ class TestRows:
         odd = msgspec.structs.replace(arrival.memories[1], embedding_model="other/3")
         owner = await founded(here, there, founder)
         arrival = replace(arrival, memories=[arrival.memories[0], odd])
-        done = await there.services.arriving.take_in(owner.access, arrival)
+        done = await there.services.importer.take_in(owner.access, arrival)
         assert [status for _, status in done.results] == ["imported"] * 2
         kept = [row for row in uploads if row["memory_id"] != odd.id]
         assert await there.sql(VECTORS) == kept
@@ -171,7 +171,7 @@ class TestRows:
         arrival, owner = await scene(here, there)
         assert arrival.account is not None
         account = msgspec.structs.replace(arrival.account, memory_seq=through)
-        await there.services.arriving.take_in(owner.access, replace(EMPTY, account=account))
+        await there.services.importer.take_in(owner.access, replace(EMPTY, account=account))
         assert await brought(there, owner, arrival.memories, seq=through) == ["imported"] * 3
         await there.remember(owner, "Something new.")
         again = await packed(there, owner)
@@ -185,7 +185,7 @@ class TestRows:
         name = arrival.memories[0].blob_id
         for moment in (FIRST_EAST, LAST_WEST):
             stone = MovedTombstone(id=new_id(), namespace=TEAM, blob_ids=[name], erased_at=moment)
-            await there.services.arriving.take_in(owner.access, replace(EMPTY, tombstones=[stone]))
+            await there.services.importer.take_in(owner.access, replace(EMPTY, tombstones=[stone]))
         assert {s.erased_at for s in (await packed(there, owner)).tombstones} == {there.clock()}
 
 
@@ -226,14 +226,14 @@ class TestErasures:
         monkeypatch.setattr(Limits, "erased_blobs_max", 6)
         _, owner = await scene(here, there)
         first = replace(EMPTY, tombstones=self.stones(there, (3, 1)))
-        await there.services.arriving.take_in(owner.access, first)
+        await there.services.importer.take_in(owner.access, first)
         for more in ((3,), (2, 1), (1, 1, 1)):
             too_many = replace(EMPTY, tombstones=self.stones(there, more))
             with pytest.raises(QuotaExceeded):
-                await there.services.arriving.take_in(owner.access, too_many)
+                await there.services.importer.take_in(owner.access, too_many)
         again = replace(EMPTY, tombstones=[*first.tombstones, *self.stones(there, (1, 1))])
         for _ in range(2):  # what is remembered already takes no room
-            await there.services.arriving.take_in(owner.access, again)
+            await there.services.importer.take_in(owner.access, again)
         assert await there.value("SELECT count(*) FROM tombstones") == 4
 
 
@@ -272,7 +272,7 @@ class TestLinks:
         arrival, owner, _ = await self.linked(here, there, relation)
         for number in order:  # each time its target is here by the second request
             part = replace(arrival, memories=[arrival.memories[number]])
-            await there.services.arriving.take_in(owner.access, part)
+            await there.services.importer.take_in(owner.access, part)
         assert await there.sql("SELECT * FROM links") == []
 
     @pytest.mark.parametrize("relation", ["source", "turn", "merged"])
@@ -284,7 +284,7 @@ class TestLinks:
         replaced = {"superseded_by": mine.id, "superseded_at": mine.created_at}
         other = msgspec.structs.replace(other, **(replaced if relation == "merged" else {}))
         arrival = replace(arrival, memories=[mine, other])
-        await there.services.arriving.take_in(owner.access, arrival)
+        await there.services.importer.take_in(owner.access, arrival)
         # As a relayer of before may have taken it in.
         for m in arrival.memories:
             await there.sql(

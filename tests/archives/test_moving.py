@@ -58,7 +58,7 @@ async def test_rows_arrive_as_they_were(here: Bench, there: Bench, custody: str)
     await here.embed(caller, stored)
     arrival = await packed(here, caller)
     new = await founded(here, there, founder)
-    done = await there.services.arriving.take_in(new.access, arrival)
+    done = await there.services.importer.take_in(new.access, arrival)
     assert {status for _, status in done.results} == {"imported"}
     for statement in (ROWS, POSTINGS, VECTORS, COUNTS):
         assert await there.sql(statement) == await here.sql(statement)
@@ -77,7 +77,7 @@ async def test_again_changes_nothing(here: Bench, there: Bench) -> None:
     arrival = await moved(here, there, founder)
     before = await there.sql(ROWS), await there.sql(COUNTS)
     receipts = await there.value("SELECT receipt_seq FROM accounts")
-    again = await there.services.arriving.take_in((await there.caller(founder)).access, arrival)
+    again = await there.services.importer.take_in((await there.caller(founder)).access, arrival)
     assert (again.grants, again.receipts) == (0, [])
     assert {status for _, status in again.results} == {"unchanged"}
     assert (await there.sql(ROWS), await there.sql(COUNTS)) == before
@@ -112,7 +112,7 @@ async def test_what_was_erased_does_not_come(here: Bench, there: Bench) -> None:
     await moved(here, there, founder)
     assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
     # Neither does it come with an archive that was made before.
-    late = await there.services.arriving.take_in((await there.caller(founder)).access, before)
+    late = await there.services.importer.take_in((await there.caller(founder)).access, before)
     assert dict(late.results)[doomed.id] == "erased"
     assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
 
@@ -145,7 +145,7 @@ async def test_what_was_erased_there_since_goes_here(here: Bench, there: Bench) 
     await moved(here, there, founder)
     await here.services.forgetting.forget(caller.access, doomed.id)
     later = await packed(here, caller)
-    await there.services.arriving.take_in((await there.caller(founder)).access, later)
+    await there.services.importer.take_in((await there.caller(founder)).access, later)
     assert await there.sql(ROWS) == []
     assert await there.sql("SELECT blob_id FROM blobs b WHERE get_byte(bytes, 0) = 1") == []
 
@@ -176,7 +176,7 @@ async def test_what_expired_there_leaves_what_is_somebody_s_own(
     else:
         await here.services.forgetting.forget(caller.access, source.id)
     reader = await there.unlocked(founder, TEAM)
-    await there.services.arriving.take_in(reader.access, await packed(here, caller))
+    await there.services.importer.take_in(reader.access, await packed(here, caller))
     left = {r["memory_id"] for r in await there.sql(ROWS)}
     assert len(left - {action["memory_id"]}) == len(MEETINGS)
     assert (action["memory_id"] in left) == (how == "expired")
@@ -205,7 +205,7 @@ async def test_a_place_that_is_taken(here: Bench, there: Bench) -> None:
     await founded(here, there, founder)
     await there.remember(await there.unlocked(founder, TEAM), "Ben sells cups.")
     caller = await there.caller(founder)
-    done = await there.services.arriving.take_in(caller.access, arrival)
+    done = await there.services.importer.take_in(caller.access, arrival)
     assert [status for _, status in done.results] == ["imported"]
     assert [r["seq"] for r in await there.sql(ROWS)] == [1, 2]
 
@@ -217,7 +217,7 @@ async def test_a_fact_that_is_said_here_by_now(here: Bench, there: Bench) -> Non
     await founded(here, there, founder)
     unlocked = await there.unlocked(founder, TEAM)
     [said] = await there.remember(unlocked, "Anna prefers tea.")
-    await there.services.arriving.take_in(unlocked.access, arrival)
+    await there.services.importer.take_in(unlocked.access, arrival)
     assert await there.texts(unlocked, "tea", mode="keyword") == ["Anna prefers tea."]
     [row] = await there.sql("SELECT superseded_by FROM memories WHERE superseded_at IS NOT NULL")
     assert row["superseded_by"] == said.id
@@ -241,7 +241,7 @@ async def test_many_erasures_of_many_revisions(here: Bench, there: Bench) -> Non
         for _ in range(100)
     ]
     access = (await there.caller(founder)).access
-    done = await there.services.arriving.take_in(access, replace(EMPTY, tombstones=stones))
+    done = await there.services.importer.take_in(access, replace(EMPTY, tombstones=stones))
     assert len(done.receipts) == 2
     assert await there.value("SELECT count(*) FROM tombstones") == 100
     await assert_chain_holds(there, founder.account)
@@ -278,7 +278,7 @@ async def test_what_has_grown_for_years_can_leave_and_arrive(here: Bench, there:
     assert [key.epoch for key in namespace.keys] == [*range(45, 301)]
     mine = await founded(here, there, founder)
     arrival = replace(EMPTY, namespaces=[before], memories=[row])
-    done = await there.services.arriving.take_in(mine.access, arrival)
+    done = await there.services.importer.take_in(mine.access, arrival)
     assert done.results == [(memory.id, "imported")]
     assert await there.value("SELECT count(*) FROM links") == LINKS_MAX
 
@@ -324,7 +324,7 @@ class TestLater:
         )
         later = await packed(here, caller)
         access = (await there.caller(founder)).access
-        done = await there.services.arriving.take_in(access, later)
+        done = await there.services.importer.take_in(access, later)
         assert dict(done.results)[stored[0].id] == "imported"
         reader = await there.unlocked(founder, TEAM)
         memory = await there.services.memory.get(reader, stored[0].id)
@@ -337,7 +337,7 @@ class TestLater:
         assert found == ["One apple."]
         assert (await check(there.storage)).problems == []
         await assert_chain_holds(there, founder.account)
-        again = await there.services.arriving.take_in(access, later)
+        again = await there.services.importer.take_in(access, later)
         assert {status for _, status in again.results} == {"unchanged"}
 
     @pytest.mark.parametrize("rejected_here", [True, False])
@@ -358,7 +358,7 @@ class TestLater:
         end = here.clock() + timedelta(days=1)
         changes = Edit(changes={"text": "Two pears.", "expires_at": end})
         await here.services.reviser.edit(caller, stored.id, changes)
-        await there.services.arriving.take_in(reader.access, await packed(here, caller))
+        await there.services.importer.take_in(reader.access, await packed(here, caller))
         found = await there.texts(reader, "apple", mode="keyword", as_of=early)
         assert found == ([] if rejected_here else ["One apple."])
         ends = await there.sql("SELECT expires_at FROM memories")
@@ -380,7 +380,7 @@ class TestLater:
             *await here.remember(caller, "Four figs."),
         )
         await here.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
-        await there.services.arriving.take_in(access, await packed(here, caller))
+        await there.services.importer.take_in(access, await packed(here, caller))
         rows = await there.sql("SELECT memory_id, expires_at FROM memories")
         ends = {row["memory_id"]: row["expires_at"] for row in rows}
         assert ends[one.id] == here.clock() + timedelta(hours=1)
@@ -396,7 +396,7 @@ class TestLater:
         for text in ("Three plums.", "Four figs."):
             await self.edited(here, caller, stored.id, text)
         before = await there.sql(ROWS)
-        done = await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        done = await there.services.importer.take_in(mine.access, await packed(here, caller))
         assert set(dict(done.results).values()) == {"differs", "unchanged"}
         assert dict(done.results)[stored.id] == "differs"
         assert await there.sql(ROWS) == before
@@ -415,7 +415,7 @@ class TestLater:
         access = (await there.caller(founder)).access
         before = await there.sql(ROWS)
         for row in later.memories:
-            done = await there.services.arriving.take_in(access, replace(EMPTY, memories=[row]))
+            done = await there.services.importer.take_in(access, replace(EMPTY, memories=[row]))
             assert [status for _, status in done.results] == ["differs"]
         assert await there.sql(ROWS) == before
 
@@ -429,7 +429,7 @@ class TestLater:
         mine = await there.caller(founder)
         await there.services.forgetting.forget(mine.access, stored.id)
         await self.edited(here, caller, stored.id, "Two pears.")
-        done = await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        done = await there.services.importer.take_in(mine.access, await packed(here, caller))
         assert set(dict(done.results).values()) == {"erased"}
         assert await there.sql(ROWS) == []
 
@@ -445,7 +445,7 @@ class TestLater:
         mine = await there.caller(founder)
         await there.services.forgetting.forget(mine.access, analyzed.facts[0].id)
         assert await there.value(turns) == 0
-        done = await there.services.arriving.take_in(mine.access, arrival)
+        done = await there.services.importer.take_in(mine.access, arrival)
         assert set(dict(done.results).values()) == {"erased"}
         assert await there.value(turns) == 0
         # Nor at a third relayer, which only hears that it was erased.
@@ -463,7 +463,7 @@ class TestLater:
         await founded(here, there, founder)
         mine = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
         meanwhile = await analyze(there, mine, other)
-        await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        await there.services.importer.take_in(mine.access, await packed(here, caller))
         turns = "SELECT episode_id FROM episodes"
         assert {r[0] for r in await there.sql(turns)} == {*moving, meanwhile.kept}
         said = [(await analyze(there, mine, text)).kept for text in (talk, other)]
@@ -484,10 +484,10 @@ class TestLater:
         early = await packed(here, caller)
         access = (await founded(here, there, founder)).access
         if brought:
-            await there.services.arriving.take_in(access, early)
+            await there.services.importer.take_in(access, early)
         await here.services.forgetting.forget(caller.access, turn)
         late = replace(early, tombstones=(await packed(here, caller)).tombstones)
-        done = await there.services.arriving.take_in(access, late)
+        done = await there.services.importer.take_in(access, late)
         assert dict(done.results)[turn] == "erased"
         assert await there.value("SELECT count(*) FROM episodes") == 0
         assert (await check(there.storage)).problems == []
@@ -507,13 +507,13 @@ class TestLater:
         await founded(here, there, founder)
         reader = await there.unlocked(founder, TEAM)
         if brought:
-            await there.services.arriving.take_in(reader.access, early)
+            await there.services.importer.take_in(reader.access, early)
         await thinking.services.analysis.extract_turn(founder.account, caller.keys, turn)
         forgotten = await here.value("SELECT memory_id FROM memories ORDER BY seq LIMIT 1")
         await here.services.forgetting.forget(caller.access, forgotten)
         for _ in range(2):
             late = replace(await packed(here, caller), episodes=early.episodes)
-            done = await there.services.arriving.take_in(reader.access, late)
+            done = await there.services.importer.take_in(reader.access, late)
             assert dict(done.results)[turn] == "erased"
         assert await there.value("SELECT count(*) FROM episodes") == 0
         assert await there.texts(reader, "user", mode="keyword") == [BERLIN]
@@ -535,7 +535,7 @@ class TestLater:
         for bench, keys in ((thinking, caller.keys), (keeping, reader.keys)):
             await bench.services.analysis.extract_turn(founder.account, keys, turn)
         late = await packed(here, caller)
-        done = await there.services.arriving.take_in(reader.access, late)
+        done = await there.services.importer.take_in(reader.access, late)
         assert dict(done.results)[turn] == "unchanged"
         assert (await there.services.turns.get(reader, turn)).state == "kept"
         assert (await check(there.storage)).problems == []
@@ -580,7 +580,7 @@ class TestKeys:
             created_ms=round(here.clock().timestamp() * 1000),
         )
         planted = msgspec.structs.replace(arrival.grants[0], serial=2, object=signed)
-        await there.services.arriving.take_in(caller.access, replace(EMPTY, grants=[planted]))
+        await there.services.importer.take_in(caller.access, replace(EMPTY, grants=[planted]))
         assert parse_any(signed).serial == 2
         owner = "SELECT account_id FROM key_owner WHERE public_key = $1"
         assert await there.sql(owner, stranger.public_key) == []

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer.archives.arriving import Arrival
+from relayer.archives.importer import Arrival
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
@@ -61,7 +61,7 @@ def arrived_at(owner: Rotator, there: Bench) -> Rotator:
 async def brought(owner: Rotator, there: Bench) -> Arrival:
     """Bring everything that is here by now; the account is there already."""
     arrival = await packed(owner.bench, await owner.caller())
-    await there.services.arriving.take_in((await there.caller(owner.owner)).access, arrival)
+    await there.services.importer.take_in((await there.caller(owner.owner)).access, arrival)
     return arrival
 
 
@@ -156,8 +156,8 @@ class TestTwoEpochs:
         await sealed_anew(owner)
         late = await packed(here, await owner.caller())
         access = (await founded(here, there, owner.owner)).access
-        await there.services.arriving.take_in(access, replace(early, memories=[]))
-        done = await there.services.arriving.take_in(access, replace(EMPTY, memories=late.memories))
+        await there.services.importer.take_in(access, replace(early, memories=[]))
+        done = await there.services.importer.take_in(access, replace(EMPTY, memories=late.memories))
         assert [status for _, status in done.results] == ["refused"]
         assert await living(there) == set()
 
@@ -177,7 +177,7 @@ class TestSealedAnewSince:
         later = await packed(here, await owner.caller())
         access = (await there.caller(owner.owner)).access
         for status in ("imported", "unchanged"):
-            done = await there.services.arriving.take_in(access, later)
+            done = await there.services.importer.take_in(access, later)
             assert dict(done.results) == {known.id: "differs", new.id: status}
         assert (await there.sql(ROWS))[:1] == before
         other = arrived_at(owner, there)
@@ -229,12 +229,12 @@ class TestSealedAnewSince:
         new = await packed(here, await owner.caller())
         access = (await founded(here, there, owner.owner)).access
         late = replace(new, memories=old.memories, episodes=old.episodes)
-        done = await there.services.arriving.take_in(access, late)
+        done = await there.services.importer.take_in(access, late)
         assert {status for _, status in done.results} == {"refused"}
         assert await epochs(there) == {}
-        done = await there.services.arriving.take_in(access, new)
+        done = await there.services.importer.take_in(access, new)
         assert {status for _, status in done.results} == {"imported"}
-        done = await there.services.arriving.take_in(access, late)
+        done = await there.services.importer.take_in(access, late)
         assert {memory.id, turn} <= {row for row, _ in done.results}
         assert {status for _, status in done.results} == {"differs"}
         assert (await check(there.storage)).problems == []
@@ -246,7 +246,7 @@ class TestSealedAnewSince:
         old = await packed(here, await owner.caller())
         await sealed_anew(owner)
         account, access = owner.owner.account, (await founded(here, there, owner.owner)).access
-        arriving, early = there.services.arriving, await packed(here, await owner.caller())
+        arriving, early = there.services.importer, await packed(here, await owner.caller())
         await arriving.take_in(access, replace(early, memories=[]))
         await first_epoch_ended(owner)
         last = replace(EMPTY, grants=(await packed(here, await owner.caller())).grants)
@@ -268,7 +268,7 @@ class TestSealedAnewSince:
         access, before = (await there.caller(owner.owner)).access, await there.sql(GRANTS)
         async with there.storage.database.transaction() as connection:
             await lock_account(connection, owner.owner.account)
-            taking = asyncio.ensure_future(there.services.arriving.take_in(access, arrival))
+            taking = asyncio.ensure_future(there.services.importer.take_in(access, arrival))
             await there.until(WAITING, 1)
             await connection.execute("UPDATE memories SET epoch = 1")
         with pytest.raises(Conflict) as caught:
@@ -325,7 +325,7 @@ class TestAgain:
         await here.services.forgetting.forget(caller.access, stored[1].id)
         arrival = await packed(here, caller)
         access = (await founded(here, there, owner.owner)).access
-        take_in = there.services.arriving.take_in
+        take_in = there.services.importer.take_in
         await take_in(access, replace(arrival, memories=[], tombstones=[]))
         await take_in(access, replace(EMPTY, memories=arrival.memories[:2]))
         for _ in range(2):
@@ -361,14 +361,14 @@ class TestTurns:
         assert kept.kept is not None
         turn = await there.services.turns.get(reader, kept.kept)
         assert (turn.text, list(turn.fact_ids)) == (said, [one.id for one in kept.facts])
-        again = await there.services.arriving.take_in(reader.access, arrival)
+        again = await there.services.importer.take_in(reader.access, arrival)
         assert {status for _, status in again.results} == {"unchanged"}
         assert waits.pending is not None
         await there.services.analysis.extract_turn(founder.account, reader.keys, waits.pending)
         assert await there.texts(reader, "peanuts", mode="keyword")
         assert await there.sql("SELECT 1 FROM episodes WHERE state = 'pending'") == []
         # What gave its facts here does not wait once more.
-        await there.services.arriving.take_in(reader.access, arrival)
+        await there.services.importer.take_in(reader.access, arrival)
         assert await there.sql("SELECT 1 FROM episodes WHERE state = 'pending'") == []
         kept_turns = "SELECT count(*) FROM episodes WHERE state = 'kept'"
         assert await there.value(kept_turns) == 2
@@ -411,7 +411,7 @@ class TestTurns:
         assert len(facts_there) == 1
         [new] = await here.remember(caller, "Ben sells cups.")
         arrival = await packed(here, caller)
-        done = await there.services.arriving.take_in(reader.access, arrival)
+        done = await there.services.importer.take_in(reader.access, arrival)
         assert dict(done.results) == {waits.pending: "unchanged", new.id: "imported"}
         assert await living(there) == {*facts_there, new.id}
         assert await there.sql("SELECT 1 FROM episodes WHERE state <> 'done'") == []
@@ -478,7 +478,7 @@ class TestAnotherModel:
         current = other.services.indexer.versions.embedding
         said = [msgspec.structs.replace(m, embedding_version=current) for m in arrival.memories]
         owner = await founded(here, other, founder)
-        await other.services.arriving.take_in(owner.access, replace(arrival, memories=said))
+        await other.services.importer.take_in(owner.access, replace(arrival, memories=said))
         assert await other.value("SELECT count(*) FROM vectors") == 1
         assert await other.services.indexer.waits(founder.account)
 

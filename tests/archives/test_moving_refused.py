@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer.archives.arriving import Arrival
-from relayer.archives.leaving import Part
+from relayer.archives.exporter import Part
+from relayer.archives.importer import Arrival
 from relayer.clock import MOMENT_MS_MAX
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.memories.opening import Caller
@@ -75,7 +75,7 @@ async def plant(there: Bench, founder: provision.NewKey, **members: Any) -> None
     signed = issue_grant(issuer, **due | members)
     grant = MovedGrant(serial=chain.serial + 1, label="", object=signed)
     access = (await there.caller(founder)).access
-    await there.services.arriving.take_in(access, replace(EMPTY, grants=[grant]))
+    await there.services.importer.take_in(access, replace(EMPTY, grants=[grant]))
 
 
 class TestRefused:
@@ -87,7 +87,7 @@ class TestRefused:
         arrival = await packed(here, await here.caller(founder))
         caller = await founded(here, there, founder)
         first = replace(arrival, memories=[], episodes=[])
-        await there.services.arriving.take_in(caller.access, first)
+        await there.services.importer.take_in(caller.access, first)
         return arrival, caller
 
     @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ class TestRefused:
         arrival, caller = scene
         [bad, good] = arrival.memories
         bad = msgspec.structs.replace(bad, **change)
-        done = await there.services.arriving.take_in(
+        done = await there.services.importer.take_in(
             caller.access, replace(EMPTY, memories=[bad, good])
         )
         assert [status for _, status in done.results] == ["refused", "imported"]
@@ -135,13 +135,13 @@ class TestRefused:
         blank = msgspec.structs.replace(current, blob=None)
         older = msgspec.structs.replace(current, revision=1)
         for memories in ([blank, earlier], [older, earlier], [earlier]):
-            done = await there.services.arriving.take_in(
+            done = await there.services.importer.take_in(
                 access, replace(arrival, memories=memories)
             )
             assert {status for _, status in done.results} == {"refused"}
         assert await there.sql(ROWS) == []
         for row in (current, earlier):
-            done = await there.services.arriving.take_in(access, replace(EMPTY, memories=[row]))
+            done = await there.services.importer.take_in(access, replace(EMPTY, memories=[row]))
             assert [status for _, status in done.results] == ["imported"]
         assert (await check(there.storage)).problems == []
 
@@ -158,11 +158,11 @@ class TestRefused:
             kind = "memories" if wrong and isinstance(wrong[0], MovedMemory) else "grants"
             if kind == "grants":
                 with pytest.raises((BadRequest, Conflict)):
-                    await there.services.arriving.take_in(
+                    await there.services.importer.take_in(
                         caller.access, replace(EMPTY, grants=wrong)
                     )
             else:
-                done = await there.services.arriving.take_in(
+                done = await there.services.importer.take_in(
                     caller.access, replace(EMPTY, memories=wrong)
                 )
                 assert {status for _, status in done.results} == {"refused"}
@@ -174,7 +174,7 @@ class TestRefused:
         arrival, caller = scene
         twice = [arrival.memories[0], arrival.memories[0]]
         with pytest.raises(BadRequest):
-            await there.services.arriving.take_in(caller.access, replace(EMPTY, memories=twice))
+            await there.services.importer.take_in(caller.access, replace(EMPTY, memories=twice))
 
     async def test_another_key_for_a_namespace(
         self, there: Bench, scene: tuple[Arrival, Caller]
@@ -183,7 +183,7 @@ class TestRefused:
         key = msgspec.structs.replace(arrival.namespaces[0].keys[0], key_id="ab" * 32)
         other = msgspec.structs.replace(arrival.namespaces[0], keys=[key])
         with pytest.raises(Conflict):
-            await there.services.arriving.take_in(caller.access, replace(EMPTY, namespaces=[other]))
+            await there.services.importer.take_in(caller.access, replace(EMPTY, namespaces=[other]))
 
     async def test_a_chain_that_went_another_way(
         self, there: Bench, here: Bench, scene: tuple[Arrival, Caller]
@@ -196,7 +196,7 @@ class TestRefused:
         signed = await issue(here, founder, founder.identity, roots, serial=2, role="owner")
         forked = [msgspec.structs.replace(arrival.grants[1], object=signed)]
         with pytest.raises(Conflict):
-            await there.services.arriving.take_in(caller.access, replace(EMPTY, grants=forked))
+            await there.services.importer.take_in(caller.access, replace(EMPTY, grants=forked))
 
     async def test_only_owners(self, there: Bench, here: Bench) -> None:
         founder = await here.account()
@@ -207,7 +207,7 @@ class TestRefused:
         with pytest.raises(NotAllowed):
             await leaving(here).memories(caller.access, [], "")
         with pytest.raises(NotAllowed):
-            await here.services.arriving.take_in(caller.access, EMPTY)
+            await here.services.importer.take_in(caller.access, EMPTY)
 
     async def test_a_full_account(
         self, here: Bench, there: Bench, settings: Settings, scene: tuple[Arrival, Caller]
@@ -215,7 +215,7 @@ class TestRefused:
         arrival, caller = scene
         small = limited(there, settings, storage_bytes_max=500)
         with pytest.raises(QuotaExceeded):
-            await small.services.arriving.take_in(
+            await small.services.importer.take_in(
                 caller.access, replace(EMPTY, memories=arrival.memories)
             )
         assert await there.sql(ROWS) == []
@@ -228,7 +228,7 @@ class TestRefused:
         caller = await founded(here, there, founder)
         small = limited(there, settings, account_grants_max=2)
         with pytest.raises(QuotaExceeded):
-            await small.services.arriving.take_in(caller.access, arrival)
+            await small.services.importer.take_in(caller.access, arrival)
         assert (await there.storage.accounts.chain(founder.account)).serial == 1
 
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])
@@ -284,7 +284,7 @@ class TestRefused:
         for created_ms in (MOMENT_MS_MAX + 1, MOMENT_MS_MAX):
             blob = seal(key, place, b"{}", created_ms=created_ms)
             changed = msgspec.structs.replace(row, blob=blob, blob_id=blob_id(blob))
-            done = await there.services.arriving.take_in(
+            done = await there.services.importer.take_in(
                 caller.access, replace(EMPTY, memories=[changed])
             )
             outcomes += [status for _, status in done.results]

@@ -81,5 +81,5 @@ async def test_they_are_gathered_for_an_account_that_arrives(here: Bench, there:
     mine = await founded(here, there, founder)
     for part, known in ((slice(0), -1), (slice(50), -1), (slice(50, None), 100)):
         some = replace(arrival, memories=arrival.memories[part])
-        await there.services.arriving.take_in(mine.access, some)
+        await there.services.importer.take_in(mine.access, some)
         assert await there.value(KNOWN) == known

@@ -166,7 +166,7 @@ class TestSleep:
         await bench.sql("DELETE FROM postings")
         await bench.sql("DELETE FROM memories")
         await recount(bench.storage.database, caller.access.account)
-        again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+        again = bench.services.importer.take_in(caller.access, replace(EMPTY, memories=[row]))
         done = await slept(bench, caller.access.account, again)
         assert done.results == [(row.id, "imported")]
         assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
@@ -240,7 +240,7 @@ async def test_what_was_erased_and_comes_again_is_deleted(bench: Bench, folder: 
     [doomed] = await bench.remember(caller, "Anna prefers tea.")
     [row] = (await packed(bench, caller)).memories
     await bench.services.forgetting.forget(caller.access, doomed.id)
-    again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+    again = bench.services.importer.take_in(caller.access, replace(EMPTY, memories=[row]))
     done = await slept(bench, caller.access.account, again)
     assert done.results == [(doomed.id, "erased")]
     bench.clock.advance(GRACE.total_seconds())

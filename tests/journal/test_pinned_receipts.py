@@ -197,6 +197,6 @@ async def test_an_account_that_arrives(here: Bench, there: Bench) -> None:
     await here.services.forgetting.forget(caller.access, coffee.id)
     arrival = await packed(here, await here.caller(founder))
     owner, day = await founded(here, there, founder), Day(there, founder.account)
-    await there.services.arriving.take_in(owner.access, arrival)
+    await there.services.importer.take_in(owner.access, arrival)
     await day.note("arrived")
     assert day.steps == ARRIVED

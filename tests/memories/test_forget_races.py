@@ -78,7 +78,7 @@ async def test_a_page_that_is_imported(here: Bench, there: Bench, forget_first: 
     await here.services.reviser.edit(caller, doomed.id, edit)
     page = replace(EMPTY, memories=(await packed(here, caller)).memories)
     at_home = await there.caller(founder)
-    coming = there.services.arriving.take_in(at_home.access, page)
+    coming = there.services.importer.take_in(at_home.access, page)
     forgotten, done = await forget_against(
         there, at_home, doomed.id, coming, forget_first=forget_first
     )

@@ -138,7 +138,7 @@ async def test_a_look_that_is_broken_off_is_gone_on_with(
     every = await journal(bench, caller.access.account)
     name = await blob_of(bench, kept)
     await bench.sql(LOSE)
-    monkeypatch.setattr("relayer.recovery.lost.PAGE", 2)
+    monkeypatch.setattr("relayer.recovery.orphans.PAGE", 2)
     reads.since()
     reads.away_after = 3
     with pytest.raises(Unavailable):

@@ -236,7 +236,7 @@ class TestRetiringBeforeItIsBack:
         lost = await lose(there)
         assert await rebuilt(lost, bench) == [REBUILT]
         access = (await lost.caller(owner.owner)).access
-        await refused("epoch.in_use", lost.services.arriving.take_in(access, arrival))
+        await refused("epoch.in_use", lost.services.importer.take_in(access, arrival))
         chain = await lost.storage.accounts.chain(owner.owner.account)
         assert chain.oldest_alive(to_ms(lost.clock())) == 1
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from litestar.types import ASGIApp
 
-from relayer.archives.arriving import Arrival
+from relayer.archives.importer import Arrival
 from relayer.clock import utc_now
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
@@ -51,7 +51,7 @@ async def arriving(there: Bench, caller: Caller, arrival: Arrival, blobs: Sequen
     for blob in blobs:
         changed = msgspec.structs.replace(row, blob=blob, blob_id=blob_id(blob))
         page = replace(EMPTY, memories=[changed])
-        [(_, status)] = (await there.services.arriving.take_in(caller.access, page)).results
+        [(_, status)] = (await there.services.importer.take_in(caller.access, page)).results
         yield status
 
 
@@ -64,7 +64,7 @@ async def test_an_import_brings_none(here: Bench, there: Bench) -> None:
     arrival = await packed(here, caller)
     new = await founded(here, there, founder)
     first = replace(arrival, memories=[], episodes=[])
-    await there.services.arriving.take_in(new.access, first)
+    await there.services.importer.take_in(new.access, first)
     ours = list((await all_bytes(there, founder.account)).values())
     assert ours
     found = [status async for status in arriving(there, new, arrival, [*theirs, *ours])]

@@ -16,9 +16,9 @@ from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
 from relayer.sealed.unlock import BOXES_MAX, generate_unlock_key
 from relayer.serve import Ending, attend, bound
 from relayer.settings import Limits
-from relayer.tenants import announcing
-from relayer.tenants.announcing import SEEN, Announcements
-from relayer.tenants.unlocking import HandedKeys, MadeKeys
+from relayer.tenants import unlock_directory
+from relayer.tenants.unlock_directory import SEEN, UnlockDirectory
+from relayer.tenants.unlock_key_pairs import HandedKeys, MadeKeys
 from tests.conftest import TestDatabase
 from tests.life import WAIT_S_MAX
 from tests.services import TEAM, Bench
@@ -27,9 +27,9 @@ ALIVE = 2_000_000_000_000
 PROCESSES = "SELECT count(*) FROM unlock_keys"
 
 
-def announcements(bench: Bench) -> Announcements:
+def announcements(bench: Bench) -> UnlockDirectory:
     """Those of a process that has just begun, by the bench's clock."""
-    return Announcements(
+    return UnlockDirectory(
         database=bench.storage.database,
         custody=bench.storage.custody,
         identity=bench.storage.identity,
@@ -104,7 +104,7 @@ class TestEveryMinute:
     async def test_it_is_said_again_whatever_failed_before(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(announcing, "ROUND_S", 0.01)
+        monkeypatch.setattr(unlock_directory, "ROUND_S", 0.01)
         await bench.sql("ALTER TABLE unlock_keys RENAME TO elsewhere")
         announced = asyncio.create_task(announcements(bench).run())
         async with asyncio.timeout(WAIT_S_MAX):
@@ -120,7 +120,7 @@ class TestEveryMinute:
     async def test_a_process_says_so_while_its_housekeeping_is_stuck(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch, fresh_database: TestDatabase
     ) -> None:
-        monkeypatch.setattr(announcing, "ROUND_S", 0.01)
+        monkeypatch.setattr(unlock_directory, "ROUND_S", 0.01)
         ending, ready = Ending(), asyncio.Event()
         blocker = await asyncpg.connect(**fresh_database.connect_args)
         with bound(bench.settings) as sockets:

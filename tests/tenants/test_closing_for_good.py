@@ -103,7 +103,7 @@ class TestArchives:
         caller = await filled(bench, founder)
         arrival = await packed(bench, caller)
         await closed(bench, founder)
-        take_in = bench.services.arriving.take_in
+        take_in = bench.services.importer.take_in
         for part in ("account", "grants", "namespaces", "tombstones", "memories", "episodes"):
             only = replace(EMPTY, **{part: getattr(arrival, part)})
             with suppress(NotFound):
@@ -118,7 +118,7 @@ class TestArchives:
         there = await lose(bench)
         mine = await founded(bench, there, founder)
         await closed(bench, founder)
-        await there.services.arriving.take_in(mine.access, arrival)
+        await there.services.importer.take_in(mine.access, arrival)
         reader = await there.unlocked(founder, TEAM)
         assert await there.texts(reader, "tea", mode="keyword") == ["Anna prefers tea."]
         await closed(there, founder)

@@ -174,7 +174,7 @@ async def be_told(at: Scene) -> None:
 async def bring_an_erasure(at: Scene) -> None:
     stone = MovedTombstone(STRANGE, TEAM, ["A" * 43], at.bench.clock())
     arrival = dataclasses.replace(EMPTY, tombstones=[stone])
-    await at.bench.services.arriving.take_in(at.caller.access, arrival)
+    await at.bench.services.importer.take_in(at.caller.access, arrival)
 
 
 async def seal_anew(at: Scene) -> None:
@@ -255,10 +255,10 @@ async def test_an_owner_s_archive_is_taken_in_no_further(bench: Bench) -> None:
     await at.revoke()
     before = await at.stored()
     with pytest.raises(NotAuthenticated):
-        await bench.services.arriving.take_in(at.caller.access, brought)
+        await bench.services.importer.take_in(at.caller.access, brought)
     assert await at.stored() == before
     owner = await bench.caller(at.founder)
-    arrived = await bench.services.arriving.take_in(owner.access, brought)
+    arrived = await bench.services.importer.take_in(owner.access, brought)
     assert dict(arrived.results)[at.memory] == "imported"
 
 

@@ -1,6 +1,6 @@
 """What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
 
-Not here: reading it there (`leaving.py`), judging and writing rows (`rows.py`), SQL
+Not here: reading it there (`exporter.py`), judging and writing rows (`row_importer.py`), SQL
 (`database.imports`). Source: SPEC §17.2.
 
 - Doing it all again changes nothing.
@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relayer.archives.arriving_grants import ArrivingGrants
-from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
-from relayer.archives.rows import PLACES_MAX, ArrivingRows
+from relayer.archives.grant_importer import GrantImporter
+from relayer.archives.row_importer import PLACES_MAX, RowImporter
+from relayer.archives.validation import ERASED, UNCHANGED, hash_of, unique
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import episodes
 from relayer.database import imports as rows
@@ -69,17 +69,17 @@ class Arrived:
     receipts: Sequence[bytes]
 
 
-class Arriving:
+class Importer:
     """Takes in what an owner brings from another relayer."""
 
     def __init__(
         self,
         *,
-        grants: ArrivingGrants,
+        grants: GrantImporter,
         accounts: Accounts,
         namespaces: Namespaces,
         ledger: Ledger,
-        rows: ArrivingRows,
+        rows: RowImporter,
         clock: Clock,
     ) -> None:
         self._grants = grants

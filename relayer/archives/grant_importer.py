@@ -1,6 +1,6 @@
 """Grants that an owner brings from another relayer: the chain goes on as it went there.
 
-Not here: what else comes (`arriving.py`), the rules of a chain (`sealed.grants`).
+Not here: what else comes (`importer.py`), the rules of a chain (`sealed.grants`).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class _Part:
     fresh: list[tuple[Grant | Revocation, str, bytes | None]] = field(default_factory=list)
 
 
-class ArrivingGrants:
+class GrantImporter:
     """Takes in grants that were accepted elsewhere."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Which unlock keys a client may use: those of this process and those of the relayer's others.
 
-Not here: making keys (`unlocking.py`), opening headers (`custody.py`).
+Not here: making keys (`unlock_key_pairs.py`), opening headers (`custody.py`).
 
 - A header has a box for each key that the statement lists, so whichever process a request reaches
   opens it, and a process that has just begun is known before it answers anybody.
@@ -32,7 +32,7 @@ SILENT: Final = timedelta(days=1)  # longer than any key lives
 READ_MAX: Final = 64
 
 
-class Announcements:
+class UnlockDirectory:
     """Tells the other processes this one's unlock keys, and clients those of all."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """An account's rows and blobs as they are stored, page by page, for an archive. Source: SPEC §17.
 
-Not here: writing them elsewhere (`arriving.py`), the archive itself (the client's), SQL
+Not here: writing them elsewhere (`importer.py`), the archive itself (the client's), SQL
 (`database.exports`).
 
 - Nothing is opened: an export needs no namespace's key.
@@ -45,7 +45,7 @@ OBJECTS: Final = 200
 Page = tuple[Sequence[Moved], str | None]
 
 
-class Leaving:
+class Exporter:
     """Reads what an account has here, whole."""
 
     def __init__(

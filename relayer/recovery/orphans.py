@@ -20,7 +20,7 @@ from relayer.database import rebuild as rebuild_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted
 from relayer.record import decode
-from relayer.recovery.lasting import is_lasting
+from relayer.recovery.journal_objects import is_lasting
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url

@@ -1,6 +1,6 @@
 """Rows that come from another relayer: which of them come in, and what becomes of each; pure.
 
-Not here: writing them (`rows.py`). Source: SPEC §17.2.
+Not here: writing them (`row_importer.py`). Source: SPEC §17.2.
 
 - Nothing is opened. An envelope's header names account, memory, revision, epoch and key id, and
   the blob's name its bytes: a row counts only when it says the same.

@@ -1,6 +1,6 @@
 """A blob without rows that was opened: which rows it is to have, by what it and the journal say.
 
-Not here: finding and opening it (`lost.py`, `restore.py`), writing rows (`memories/writer.py`).
+Not here: finding and opening it (`orphans.py`, `restore.py`), writing rows (`memories/writer.py`).
 Pure.
 """
 

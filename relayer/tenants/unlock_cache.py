@@ -26,7 +26,7 @@ class _Share:
     keys: int = 0
 
 
-class OpenedUnlocks:
+class UnlockCache:
     """What headers held, by a digest of header and sender, as long as they count."""
 
     def __init__(self) -> None:

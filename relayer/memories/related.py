@@ -24,7 +24,7 @@ RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what i
 RELATED_S_MAX: Final = 3.0
 
 
-class KnownMemories:
+class RelatedMemories:
     """Finds the memories of a namespace that facts may repeat or contradict."""
 
     def __init__(

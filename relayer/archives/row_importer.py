@@ -1,6 +1,6 @@
 """Rows that come from another relayer, placed among those here and written in one transaction.
 
-Not here: what comes before them (`arriving.py`), which of them come in (`judging.py`), SQL
+Not here: what comes before them (`importer.py`), which of them come in (`validation.py`), SQL
 (`database.imports`). Source: SPEC §17.2.
 """
 
@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from relayer.archives import judging
-from relayer.archives.judging import Row
+from relayer.archives import validation
+from relayer.archives.validation import Row
 from relayer.database import collection, statistics
 from relayer.database import episodes as episode_rows
 from relayer.database import imports as rows
@@ -38,7 +38,7 @@ PLACES_MAX: Final = 2**52  # in the sequence: what is written here behind them s
 _EARLIER: Final = timedelta(milliseconds=1)
 
 
-class ArrivingRows:
+class RowImporter:
     """Writes the memories and turns that an owner brings."""
 
     def __init__(
@@ -77,35 +77,37 @@ class ArrivingRows:
             NotFound: the account is gone.
         """
         moved: list[Row] = [*memories, *episodes]
-        judging.unique([row.id for row in moved])
-        judging.check_size(memories)
+        validation.unique([row.id for row in moved])
+        validation.check_size(memories)
         # In a thread: to look at every word takes a while, and others are waiting.
-        refused = await asyncio.to_thread(judging.refused, access, moved, entries)
+        refused = await asyncio.to_thread(validation.refused, access, moved, entries)
         sound = [row for row in moved if row.id not in refused]
-        blobs = [(judging.hash_of(row.blob_id), row.blob or b"") for row in sound]
+        blobs = [(validation.hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with self._ledger.change(access, op=IMPORT, as_owner=True, blobs=blobs) as change:
             connection, account = change.connection, change.account
             if change.grant_serial != serial:
                 raise Stale
-            known = [judging.id_of(row) for row in moved]
+            known = [validation.id_of(row) for row in moved]
             present = await rows.present(connection, account, [*(r.id for r in moved), *known])
             # Nobody could read it or seal it anew, so that its epoch never came to an end here.
-            over = {r.id for r in sound if r.id not in present and judging.is_over(r, oldest)}
+            over = {r.id for r in sound if r.id not in present and validation.is_over(r, oldest)}
             refused |= over
             sound = [row for row in sound if row.id not in over]
             erased = await rows.erased(connection, account, known)
             erased |= await _erased_turns(connection, account, sound)
-            passed = judging.passed(sound, present)
-            refused |= judging.orphans(sound, present)
+            passed = validation.passed(sound, present)
+            refused |= validation.orphans(sound, present)
             results = {
-                row.id: judging.outcome(row, refused, present, erased, passed) for row in moved
+                row.id: validation.outcome(row, refused, present, erased, passed) for row in moved
             }
-            fresh = [row for row in sound if results[row.id] == judging.IMPORTED]
+            fresh = [row for row in sound if results[row.id] == validation.IMPORTED]
             if sum(map(rows.new_bytes, fresh)) + change.used_bytes > (
                 self._storage_bytes_max or 2**63
             ):
                 raise QuotaExceeded("The account's storage is used up.")
-            earlier = [one for one in passed.values() if results[one.memory_id] == judging.IMPORTED]
+            earlier = [
+                one for one in passed.values() if results[one.memory_id] == validation.IMPORTED
+            ]
             await _step_back(change, earlier)
             receipts = await self._write(change, fresh, entries)
         with suppress(Unavailable):  # what has come is here, whatever becomes of this
@@ -166,7 +168,7 @@ class ArrivingRows:
                 last = seq = last + 1
             taken.add(seq)
             fact = (number, memory.epoch, memory.fingerprint or b"")
-            row = judging.with_usable_vectors(memory, self._embedding_model)
+            row = validation.with_usable_vectors(memory, self._embedding_model)
             if memory.fingerprint is not None and memory.superseded_at is None:
                 if fact in facts:
                     row = msgspec.structs.replace(
@@ -228,7 +230,7 @@ async def _erased_turns(
     connection: Connection, account: AccountId, sound: Sequence[Row]
 ) -> set[uuid.UUID]:
     """Those of these turns that are erased here under another name (`name_when_gone`)."""
-    turns = {judging.hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
+    turns = {validation.hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
     if not turns:
         return set()
     gone = await collection.tombstoned_blobs(connection, account=account, blob_ids=list(turns))
