@@ -292,15 +292,16 @@ def test_a_question_is_narrowed_like_a_recall(client: SyncMemoryClient) -> None:
 def test_the_command_explains_what_it_found(run: Run) -> None:
     code, out, err = run("recall", "Does", "Anna", "like", "tea?", "--limit", "1", "--explain")
     assert (code, err) == (0, "")
-    first, why, score = out.splitlines()
-    assert first.endswith(TEA)
-    assert "words" in why
-    assert why.endswith(": anna, tea")
-    assert re.match(" +meaning [0-9]+%, words [0-9]+%: ", why)
-    assert re.match(r" +ordered by [0-9]+% = meaning [0-9]+% \+ words [0-9]+%", score)
-    assert "recency" not in score
+    [line] = out.splitlines()
+    _, near, text, meaning, words, matched, score, parts = line.split("\t")
+    assert (text, matched) == (TEA, "anna, tea")
+    assert all(re.fullmatch("[0-9]+%", share) for share in (near, meaning, words, score))
+    assert re.match(r"meaning [0-9]+% \+ words [0-9]+%", parts)
+    assert "recency" not in parts
+    _, out, _ = run("recall", "tea", "--explain", "--recency", "1", "--importance", "0.5")
+    assert re.search(r"\+ recency [0-9]+% \+ importance [0-9]+%$", out.splitlines()[0])
     code, out, _ = run("recall", "zebra", "--mode", "vector", "--min-relevance", "-0", "--explain")
-    assert "none matched" in out
+    assert "\tnone\t" in out
 
 
 @pytest.mark.parametrize(

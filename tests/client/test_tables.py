@@ -82,6 +82,17 @@ class TestTables:
         [line] = show(run.profile, 60, "recall", "tea", "--mode", "keyword")
         assert line.rstrip() == f"100%  {memory_id[:8]}  {'tea ' * 60}".rstrip()
 
+    @pytest.mark.parametrize("columns", [140, 80, 50])
+    def test_an_explanation_fits_the_terminal(self, run: Machine, columns: int) -> None:
+        run.remember(f"{GREEN} {'And more of it. ' * 20}", "--wait")
+        heading, line = show(run.profile, columns, "recall", "green tea", "--explain")
+        assert re.match("ID +RELEVANT +TEXT", heading)
+        assert heading.split()[-1] == "SCORE" or "MADE OF" in heading
+        assert "%  Anna prefers" in re.sub(" +", "  ", line).replace(
+            "Anna  prefers", "Anna prefers"
+        )
+        assert max(map(measure_width, (heading, line))) <= columns
+
     @pytest.mark.parametrize(
         ("text", "width", "shown"),
         [

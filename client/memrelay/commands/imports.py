@@ -157,7 +157,9 @@ def import_files(shell: Shell) -> None:
 
 def _chooses_of_files(args: Namespace) -> bool:
     """Tell whether somebody chose what an archive has no choice of."""
-    read = args.format != "auto" or args.utc_offset is not None or args.verbose or args.strict
+    read = (
+        args.format != "auto" or args.utc_offset not in (None, UTC) or args.verbose or args.strict
+    )
     said = args.since is not None or args.again
     return bool(read or said or args.namespace or args.wait is not None)
 

@@ -5,7 +5,7 @@ a process for every recall.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from memrelay.commands.parsers import (
 )
 from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.streams import warn
-from memrelay.commands.tables import display_ids
+from memrelay.commands.tables import Column, display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory, relevance_percent
@@ -67,7 +67,11 @@ def _add_recall(parser: ArgumentParser) -> None:
         metavar="N",
         help="of all texts together, 1 to 100000 (no bound)",
     )
-    parser.add_argument("--explain", action="store_true", help="say why each one was found")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="show why: meaning, words, age …",
+    )
     _add_search(parser)
     _add_order(parser)
 
@@ -185,9 +189,11 @@ def recall(shell: Shell) -> None:
             tell_nothing_found(
                 shell, args.namespace or (), lambda: connection.run(reading.namespaces())
             )
-    ids = display_ids([memory.id for memory in found.results])
-    lines = (line for memory in found.results for line in _format_details(memory, ids[memory.id]))
-    shell.show(found.to_json(), lines)
+    if args.explain:
+        shell.show_table(found.to_json(), _EXPLAINED, [*map(_explain, found.results)])
+    else:
+        ids = display_ids([memory.id for memory in found.results])
+        shell.show(found.to_json(), (_line(memory, ids[memory.id]) for memory in found.results))
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
     if found.dropped_count:
@@ -225,18 +231,40 @@ def _weights(args: Namespace) -> dict[str, float] | None:
     return {name: value for name, value in given.items() if value is not None} or None
 
 
-def _format_details(memory: Memory, shown_id: str) -> Iterator[str]:
-    yield _memory_line(memory, shown_id)
-    if (why := memory.explain) is None:
-        return
-    meaning = "not known yet" if why.cosine is None else f"{max(0.0, why.cosine):.0%}"
-    words = ", ".join(why.matched) or "none matched"
-    yield f"      meaning {meaning}, words {why.keyword:.0%}: {words}"
+_EXPLAINED = (
+    Column("ID", is_id=True),
+    Column("RELEVANT"),
+    Column("TEXT", is_text=True),
+    Column("MEANING", rank=1),
+    Column("WORDS", rank=1),
+    Column("MATCHED", rank=2),
+    Column("SCORE"),
+    Column("MADE OF", rank=3),
+)
+
+
+def _explain(memory: Memory) -> Sequence[str]:
+    """Return the row that says why a memory was found, and what its place is made of."""
+    near = "" if memory.distance is None else f"{relevance_percent(memory.distance)}%"
+    score = f"{memory.score or 0:.0%}"
+    why = memory.explain
+    if why is None:  # of an older relayer
+        return (memory.id, near, render_text(memory), "", "", "", score, "")
+    meaning = "not yet" if why.cosine is None else f"{max(0.0, why.cosine):.0%}"
     parts = " + ".join(f"{name} {part:.0%}" for name, part in why.parts.items() if part)
-    yield f"      ordered by {memory.score or 0:.0%}{f' = {parts}' if parts else ''}"
+    return (
+        memory.id,
+        near,
+        render_text(memory),
+        meaning,
+        f"{why.keyword:.0%}",
+        ", ".join(why.matched) or "none",
+        score,
+        parts,
+    )
 
 
-def _memory_line(memory: Memory, shown_id: str) -> str:
+def _line(memory: Memory, shown_id: str) -> str:
     near = "" if memory.distance is None else f"{relevance_percent(memory.distance):3}%  "
     return f"{near}{shown_id}  {one_entry(render_text(memory))}"
 

@@ -117,7 +117,7 @@ def check_facts(case: Case) -> Verdict:
     if extraction is None:
         return ok("the relayer does not tell how it finds facts")
     if extraction.extractor == RULES:  # as its operator chose
-        source = source_of_facts(extraction)
+        source = f"{source_of_facts(extraction)}; RELAYER_LLM_MODEL of the relayer sets one"
         if case.is_owner:
             return warning(f"{source[0].upper()}{source[1:]}.", "relayer serve --llm-model NAME")
         return ok(source)
