@@ -1,5 +1,6 @@
 """Hooks of coding agents: real processes that are given recorded input, and a real relayer."""
 
+import asyncio
 import io
 import os
 import signal
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from memrelay import Settings, SyncMemoryClient
+from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import main
 from memrelay.coding.memory import choose_projects, hooks_folder
 from memrelay.config import read_profile
+from memrelay.gateway.profiles import LiveProfile
+from memrelay.mcp.tools import tools_of
 from memrelay.secure_files import write_private
 from tests.client.coding_scene import Session, wait_until_kept, wait_until_sent
 from tests.client.gateway_process import WAIT_S_MAX, Machine, machine_of
@@ -109,6 +112,33 @@ def test_what_was_said_in_an_interrupted_turn_is_kept(machine: Machine, ends: st
         session.run("session-end", reason="prompt_input_exit")
     wait_until_kept(machine, "anna", "Graz")
     assert sorted(machine.texts("anna"), key=str)[0] == FACT
+
+
+@pytest.mark.parametrize("by", ["tool", "shell"])
+def test_of_a_turn_that_erases_nothing_is_kept(machine: Machine, by: str) -> None:
+    profile = machine.profiles / "agents" / "anna.json"
+    settings = Settings.load(profile, environ={})
+    with SyncMemoryClient.from_settings(settings) as client:
+        memory_id = client.remember("My salary is 100,000 euros.").id
+    session = Session(machine)
+    session.prompt("Please forget that my salary is 100,000 euros.")
+    if by == "shell":
+        assert machine.memrelay("forget", memory_id, "--agent", "anna").returncode == 0
+    else:
+        live = LiveProfile.load(profile, lambda: settings, connect=MemoryClient.from_settings)
+        forget = next(tool for tool in tools_of(live) if tool.name == "memory_forget")
+
+        async def erase() -> None:
+            await forget.fn(memory_id)
+            await live.close()
+
+        asyncio.run(erase())
+    session.stop("It is erased.")
+    session.prompt(FACT)
+    session.stop("Noted.")
+    wait_until_kept(machine, "anna", "pnpm")
+    wait_until_sent(machine)
+    assert machine.texts("anna") == [FACT]
 
 
 def test_sessions_at_once_stay_apart(machine: Machine) -> None:

@@ -5,6 +5,7 @@ It does not own the forms of hosts (`hosts.py`), or the memory (`memory.py`).
 - A prompt that the user did not type is neither recalled for nor kept.
 - At the end of a turn, all that the user said in it is kept with the answer: a prompt that was
   interrupted, or sent while the agent worked, has no answer of its own.
+- Of a turn in which a memory was erased with the agent's key, nothing is kept.
 - Nothing is sent here after an answer: a host ends what its hooks began. That is the work of a
   process that leaves them (`delivery.py`).
 """
@@ -19,6 +20,7 @@ from memrelay.coding.hosts import COMPACT, PROMPT, SESSION_END, SESSION_START, S
 from memrelay.coding.memory import CodingMemory
 from memrelay.coding.prompts import SentPrompt
 from memrelay.gateway.conversation import clean_query, clean_text
+from memrelay.gateway.erasure_mark import has_erased_since
 from memrelay.gateway.guards import recall_refusal
 from memrelay.gateway.host_events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.outage import reason_of
@@ -141,9 +143,10 @@ class Hook:
             messages = [Message(USER, one.text) for one in said]
             if answer:
                 messages.append(Message(ASSISTANT, answer))
-            kept |= self._memory.keep(
-                messages, session=last.session, folder=last.folder, at=said[0].moment
-            )
+            if not has_erased_since(self._memory.settings, said[0].at):
+                kept |= self._memory.keep(
+                    messages, session=last.session, folder=last.folder, at=said[0].moment
+                )
             if others:
                 keep(others)
 

@@ -147,7 +147,8 @@ def revoke(shell: Shell) -> None:
 def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
     # A gateway of all agents has one beside the owner's profile, an agent's own beside that one's.
     beside = spool_folder(shell.args.profile, shell.environ)
-    hand_over({beside, _folder(shell) / beside.name}, old, new)
+    prompts = beside.with_name("hooks") / "prompts"  # of coding agents, under way at this moment
+    hand_over({beside, _folder(shell) / beside.name, prompts}, old, new)
 
 
 def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:

@@ -20,6 +20,7 @@ from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.tables import Column, format_table
 from memrelay.errors import ConfigError, MemrelayError, NotFound
+from memrelay.gateway.erasure_mark import note_erasure
 from memrelay.outcomes import ForgottenMany
 from memrelay.plurals import format_count
 from memrelay.sealed.objects import from_base64, read_claimed_member
@@ -61,6 +62,8 @@ def forget(shell: Shell) -> None:
         raise ConfigError("Say what to forget: ids, filters, or --namespace for all of it.")
     with shell.client() as client:
         ids = find_ids(client, args.id)
+        if not args.dry_run:
+            note_erasure(client.settings)
         if len(ids) == 1 and not args.dry_run:
             return _forget_one(shell, client, ids[0])
         if ids:

@@ -20,6 +20,7 @@ from pydantic import Field
 from memrelay.async_client import MemoryClient
 from memrelay.errors import Invalid
 from memrelay.extraction import degradation
+from memrelay.gateway.erasure_mark import note_erasure
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import Reader
 from memrelay.gateway.profiles import LiveProfile
@@ -326,6 +327,7 @@ class _Tools:
 
     async def memory_forget(self, memory_id: MemoryId) -> Annotated[CallToolResult, Forgotten]:
         """Erase one memory for good, with its history. Only when the user asks for it."""
+        note_erasure(self._client.settings)
         gone = await self._client.forget(memory_id)
         state = "is erased" if gone.erased and not gone.pending else "is being erased"
         return make_result(f"Memory {memory_id} {state}.", gone)
@@ -359,6 +361,8 @@ class _Tools:
             raise Invalid("arguments", "Give memory_ids, or at least one filter.")
         if memory_ids is not None and namespace is not None:
             raise Invalid("arguments", "namespace: it goes with filters; leave it out with ids.")
+        if not dry_run:
+            note_erasure(self._client.settings)
         if memory_ids is not None:
             gone = await self._client.forget_many(memory_ids, dry_run=dry_run)
         else:
