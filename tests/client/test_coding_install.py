@@ -202,6 +202,17 @@ def test_hooks_can_stand_in_a_project_alone(home: Home) -> None:
     assert not (project / ".claude/settings.local.json").exists()
 
 
+@pytest.mark.parametrize("host", ["claude", "codex", "gemini"])
+def test_hooks_of_all_folders_take_the_place_of_a_projects(home: Home, host: str) -> None:
+    project = home.folder / "shop"
+    project.mkdir()
+    home(host, "install", "--project", str(project))
+    assert list(project.rglob("*.json"))
+    home(host, "install")
+    assert not list(project.rglob("*.json"))
+    assert len(home(host, "status")["projects"]) == 1  # its namespace stays
+
+
 def test_homes_that_were_moved_are_found(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     moved = {
         "claude": ("CLAUDE_CONFIG_DIR", "settings.json"),

@@ -76,6 +76,8 @@ def install(shell: Shell) -> None:
         _provision(scene, namespace)
     report = []
     with nullcontext() if dry else scene.installations("hooks").lock():
+        if project is None:
+            report += _end_in_projects(scene, dry=dry)
         for purpose, file, wanted in scene.changes():
             installations = scene.installations(purpose)
             missing = installations.find_missing(file, wanted)
@@ -135,6 +137,20 @@ def _provision(scene: Scene, project: str | None) -> None:
     with shell.client(settings) as client:
         agents = Agents(client, folder, owner, partial(hand_over, {spool, folder / spool.name}))
         agents.provision([scene.agent], Wish(shared=shared or None))
+
+
+def _end_in_projects(scene: Scene, *, dry: bool) -> list[dict[str, Any]]:
+    """Take the hooks out of projects' files: those of all folders would be there twice."""
+    installations = scene.installations("hooks")
+    user = scene.hooks_path(None).resolve()
+    report = []
+    for one in installations.list_installed():
+        if one.path != user and one.path.as_posix().endswith(f"/{scene.files.project_hooks}"):
+            if not dry:
+                installations.uninstall(ConfigFile(one.path, one.form))
+            state = "would be put back" if dry else "put back"
+            report.append({"what": "hooks", "file": str(one.path), "state": state})
+    return report
 
 
 def _choose(scene: Scene, namespace: str, *, dry: bool, ends: bool = False) -> dict[str, Any]:
