@@ -21,7 +21,7 @@ if sys.platform != "win32":
 _FILE_BYTES_MAX = 64 * 1024
 
 
-def read_private(path: Path) -> bytes | None:
+def read_private(path: Path, *, bytes_max: int = _FILE_BYTES_MAX) -> bytes | None:
     """Return a file's bytes if it belongs to this user alone, None if there is no such file.
 
     Raises:
@@ -36,11 +36,11 @@ def read_private(path: Path) -> bytes | None:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     try:
         _check_private(path, os.fstat(descriptor))
-        data = os.read(descriptor, _FILE_BYTES_MAX + 1)
+        data = os.read(descriptor, bytes_max + 1)
     finally:
         os.close(descriptor)
-    if len(data) > _FILE_BYTES_MAX:  # its beginning alone would pass for a damaged file
-        raise ConfigError(f"{path} is too large: at most {_FILE_BYTES_MAX} bytes are read.")
+    if len(data) > bytes_max:  # its beginning alone would pass for a damaged file
+        raise ConfigError(f"{path} is too large: at most {bytes_max} bytes are read.")
     return data
 
 

@@ -26,6 +26,7 @@ from memrelay.installing.errors import NotEditable, Steps
 from memrelay.secure_files import lock_file, read_private, replace_file, write_private
 
 _BYTES_MAX = 64 * 1024 * 1024  # one of Claude Code's holds what was typed in every project
+_RECORD_BYTES_MAX = 4 * 1024 * 1024  # what stood in our place may be long
 RECORD_NAME = "installed.json"
 
 
@@ -275,7 +276,7 @@ class Installations:
         return document.text.encode()
 
     def _load(self) -> dict[str, dict[str, Any]]:
-        data = read_private(self._path)
+        data = read_private(self._path, bytes_max=_RECORD_BYTES_MAX)
         try:
             return dict(json.loads(data)) if data else {}
         except (ValueError, TypeError, RecursionError):

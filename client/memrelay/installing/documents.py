@@ -7,7 +7,6 @@ It does not own a form (`json_text.py`, `toml_text.py`, `yaml_text.py`) or files
   Otherwise nothing is changed, and a person is told to do it.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -57,7 +56,7 @@ class Document:
         Raises:
             NotEditable: the text cannot be changed there alone.
         """
-        wanted = copy.deepcopy(dict(self.value))
+        wanted = _copy_along(self.value, path)
         _set(wanted, path, value)
         return self._check(self._module.set_value(self.text, path, value), wanted)
 
@@ -67,7 +66,7 @@ class Document:
         Raises:
             NotEditable: the text cannot be changed there alone.
         """
-        wanted = copy.deepcopy(dict(self.value))
+        wanted = _copy_along(self.value, path)
         found = get(wanted, path)
         if not isinstance(found, list) and found is not ABSENT:
             raise NotEditable(f"{'.'.join(map(str, path))} is no list")
@@ -87,7 +86,7 @@ class Document:
         kept = len(path) - 1 if depth is None else depth
         while len(path) - 1 > kept and len(self.get(path[:-1])) == 1:
             path = path[:-1]
-        wanted = copy.deepcopy(dict(self.value))
+        wanted = _copy_along(self.value, path)
         del get(wanted, path[:-1])[path[-1]]
         return self._check(self._module.remove(self.text, path), wanted, _prune(wanted, path))
 
@@ -117,6 +116,19 @@ def get(value: Any, path: Steps) -> Any:
     return value
 
 
+def _copy_along(value: Mapping[str, Any], path: Steps) -> dict[str, Any]:
+    """Return a copy of a value whose parts on a path can be changed; all others are shared."""
+    root = dict(value)
+    part: Any = root
+    for step in path:
+        inner = get(part, (step,))
+        if not isinstance(inner, dict | list):
+            break
+        part[step] = inner.copy()
+        part = part[step]
+    return root
+
+
 def _set(root: dict[str, Any], path: Steps, new: Any) -> None:
     value: Any = root
     for step in path[:-1]:
@@ -130,7 +142,7 @@ def _set(root: dict[str, Any], path: Steps, new: Any) -> None:
 
 def _prune(value: dict[str, Any], path: Steps) -> dict[str, Any]:
     """Return a value without what is empty on a path: TOML has no line for it."""
-    value = copy.deepcopy(value)
+    value = _copy_along(value, path)
     for length in range(len(path) - 1, 0, -1):
         if get(value, path[:length]) not in ({}, []):
             break
@@ -148,4 +160,6 @@ def _is_same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(
             _is_same(mine, its) for mine, its in zip(one, other, strict=True)
         )
-    return repr(one) == repr(other)  # a number that is none is not equal to itself
+    return bool(one == other) or repr(one) == repr(
+        other
+    )  # what is no number is not equal to itself

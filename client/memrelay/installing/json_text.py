@@ -23,6 +23,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None}
 _DOUBLE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SINGLE: Final = re.compile(r"'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|\r\n|.)", re.DOTALL)
+_FOLLOWING: Final = re.compile(r"[\s,:\]}/\ufeff]|\Z")
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
 
 
@@ -74,7 +75,7 @@ def read(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        root = _parse(text).root  # which reads more, and says what is wrong where
+        root = _parse(text, ()).root  # which reads more, and says what is wrong where
     return {} if root is None else _value(root)
 
 
@@ -84,7 +85,7 @@ def set_value(text: str, path: Steps, value: Any) -> str:
     Raises:
         NotEditable: something on the way is no object.
     """
-    tree = _parse(text)
+    tree = _parse(text, path)
     if tree.root is None:
         return _begin(text, _nest(path, value))
     node = tree.root
@@ -106,7 +107,7 @@ def append(text: str, path: Steps, value: Any) -> str:
     Raises:
         NotEditable: it is no list, or something on the way is no object.
     """
-    tree = _parse(text)
+    tree = _parse(text, path)
     node = None if tree.root is None else _descend(tree.root, path)
     if node is None:
         return set_value(text, path, [value])
@@ -117,14 +118,14 @@ def append(text: str, path: Steps, value: Any) -> str:
 
 def remove(text: str, path: Steps) -> str:
     """Return the text without the member or element at a path; a missing one is no fault."""
-    tree = _parse(text)
+    tree = _parse(text, path)
     parent = None if tree.root is None else _descend(tree.root, path[:-1])
     item = None if parent is None else _find(parent, path[-1], path)
     return text if parent is None or item is None else _cut(tree, parent, item)
 
 
-def _parse(text: str) -> _Tree:
-    parser = _Parser(text)
+def _parse(text: str, path: Steps) -> _Tree:
+    parser = _Parser(text, path)
     return _Tree(text, parser.parse(), parser.comments)
 
 
@@ -165,7 +166,7 @@ def _format_path(path: Steps) -> str:
 
 def _value(node: _Node) -> Any:
     if node.items is None:
-        return node.value
+        return node.value  # that of a whole object or list, where it was plain JSON
     if isinstance(node.value, list):
         return [_value(item.node) for item in node.items]
     return {item.name: _value(item.node) for item in node.items}
@@ -269,18 +270,23 @@ def _own_indent(text: str, place: int) -> str | None:
 
 
 class _Parser:
-    """Reads a text into values that know their places."""
+    """Reads a text into values that know their places, as far as a path leads through them.
 
-    def __init__(self, text: str) -> None:
+    What is beside the path, and plain JSON, is read by the library, which is many times faster.
+    """
+
+    def __init__(self, text: str, path: Steps) -> None:
         self._text = text
+        self._path = path
         self._place = 0
+        self._decoder = json.JSONDecoder(object_pairs_hook=_unique)
         self.comments: list[tuple[int, int]] = []
 
     def parse(self) -> _Node | None:
         self._skip()
         if self._place == len(self._text):
             return None
-        node = self._parse_value(0)
+        node = self._parse_value(0, on_path=True)
         self._skip()
         if self._place != len(self._text):
             self._fail()
@@ -307,18 +313,32 @@ class _Parser:
             self.comments.append((self._place, end))
             self._place = end
 
-    def _parse_value(self, depth: int) -> _Node:
+    def _parse_value(self, depth: int, *, on_path: bool) -> _Node:
         if depth > _DEPTH_MAX:
             self._fail("it is nested too deeply")
+        if not on_path and (plain := self._parse_plain()) is not None:
+            return plain
         start, char = self._place, self._text[self._place : self._place + 1]
         if char and char in "{[":
-            return self._parse_items(start, "}" if char == "{" else "]", depth)
+            return self._parse_items(start, "}" if char == "{" else "]", depth, on_path)
         if char and char in "\"'":
             text = self._parse_string()
             return _Node(start, self._place, text)
         return self._parse_word(start)
 
-    def _parse_items(self, start: int, closing: str, depth: int) -> _Node:
+    def _parse_plain(self) -> _Node | None:
+        """Return a value of plain JSON, None if it is anything else."""
+        start = self._place
+        try:
+            value, end = self._decoder.raw_decode(self._text, start)
+        except (ValueError, RecursionError):
+            return None
+        if _FOLLOWING.match(self._text, end) is None:  # a number of JSON5 begins as one of JSON
+            return None
+        self._place = end
+        return _Node(start, end, value)
+
+    def _parse_items(self, start: int, closing: str, depth: int, on_path: bool) -> _Node:
         items: list[_Item] = []
         names: set[str] = set()
         self._place += 1
@@ -328,7 +348,8 @@ class _Parser:
                 break
             if items and items[-1].comma is None:
                 self._fail()
-            items.append(self._parse_item(closing, depth, names))
+            step = len(items) if closing == "]" else None
+            items.append(self._parse_item(step, depth, names, on_path))
             self._skip()
             if self._text.startswith(",", self._place):
                 items[-1].comma = self._place
@@ -336,9 +357,9 @@ class _Parser:
         self._place += 1
         return _Node(start, self._place, [] if closing == "]" else {}, items)
 
-    def _parse_item(self, closing: str, depth: int, names: set[str]) -> _Item:
+    def _parse_item(self, number: int | None, depth: int, names: set[str], on_path: bool) -> _Item:
         start, name = self._place, None
-        if closing == "}":
+        if number is None:
             name = self._parse_name()
             if name in names:
                 self._fail("a name occurs twice")
@@ -348,7 +369,9 @@ class _Parser:
                 self._fail()
             self._place += 1
             self._skip()
-        return _Item(start, self._parse_value(depth + 1), name)
+        step = number if name is None else name
+        leads = on_path and self._path[depth : depth + 1] == (step,)
+        return _Item(start, self._parse_value(depth + 1, on_path=leads), name)
 
     def _parse_name(self) -> str:
         if self._text[self._place : self._place + 1] in {'"', "'"}:
