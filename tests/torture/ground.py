@@ -43,12 +43,12 @@ class Embedder(EmbeddingsServer):
         with contextlib.suppress(asyncio.CancelledError):  # asyncio would print it at the end
             await super()._connected(reader, writer)
 
-    def _fault(self, texts: list[str], model: str) -> str | None:
+    def _fault(self, document: dict[str, Any], texts: list[str]) -> str | None:
         del self.requests[:-1], self.bodies[:-1]  # a long run must not fill the memory
         if self.poison is not None and any(self.poison in text for text in texts):
             self.poisoned()
             return "disconnect"
-        return super()._fault(texts, model)
+        return super()._fault(document, texts)
 
 
 @dataclass
