@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from relayer.database import distribution
 
 
-def _distribute(ctx: Any, **_: Any) -> None:
+def _distribute(ctx: Any, step: Any, heads: Any, run_args: Any) -> None:
     ctx.connection.connection.dbapi_connection.run_async(distribution.distribute_new)
 
 

@@ -65,7 +65,7 @@ class Streams:
 
     async def open(
         self, access: Access, after: Position | None, *, follow: bool = True
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The events after a receipt, or from now on, as `text/event-stream`.
 
         All of them after one that the account does not have: it was told by a relayer whose

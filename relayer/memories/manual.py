@@ -73,7 +73,7 @@ class Manual:
         caller: Caller,
         namespace: Namespace,
         ciphertext: bytes,
-        vector: npt.NDArray[np.float64],
+        vector: npt.NDArray[np.floating],
     ) -> tuple[uuid.UUID, str]:
         """(memory id, blob id) of stored foreign bytes.
 
@@ -107,7 +107,7 @@ class Manual:
         self,
         caller: Caller,
         namespace: Namespace,
-        vector: npt.NDArray[np.float64],
+        vector: npt.NDArray[np.floating],
         limit: int,
         weights: Weights = ONLY_NEARNESS,
     ) -> list[tuple[str, float]]:
@@ -180,7 +180,7 @@ def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.N
     return unit.astype(np.float16)
 
 
-def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+def _unit(vector: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     """The vector at length 1."""
     with np.errstate(over="ignore"):
         length = math.sqrt(vector @ vector)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+from pgqueuer.types import QueueEntrypoint, QueueManagerId
 
 from relayer.clock import to_ms
 from relayer.concurrency import ConcurrencyLimit, pause_slot
@@ -258,8 +259,8 @@ async def taken(bench: Bench) -> str:
         queries = Queries(AsyncpgDriver(connection))
         [job] = await queries.dequeue(
             1,
-            {queue.RESEAL: EntrypointExecutionParameter(concurrency_limit=1)},
-            uuid.uuid4(),
+            {QueueEntrypoint(queue.RESEAL): EntrypointExecutionParameter(concurrency_limit=1)},
+            QueueManagerId(uuid.uuid4()),
             None,
             timedelta(seconds=30),
         )
@@ -307,7 +308,7 @@ async def test_streams_of_all_accounts_are_counted_together(
     opened = [await streams.open(access, None) for access in accesses[:3]]
     with pytest.raises(RateLimited):
         await streams.open(accesses[3], None)
-    await opened[0].aclose()  # type: ignore[attr-defined]
+    await opened[0].aclose()
     assert await anext(await streams.open(accesses[3], None))
 
 
@@ -500,10 +501,10 @@ def collections_of(owner: ast.ClassDef) -> set[str]:
     for function in owner.body:
         if isinstance(function, ast.FunctionDef) and function.name == "__init__":
             for node in ast.walk(function):
-                target = node.target if isinstance(node, ast.AnnAssign) else None
-                if isinstance(node, ast.Assign):
-                    target = node.targets[0]  # type: ignore[assignment]
-                if isinstance(target, ast.Attribute) and is_empty(node.value):  # type: ignore[attr-defined]
+                if not isinstance(node, ast.Assign | ast.AnnAssign):
+                    continue
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                if isinstance(target, ast.Attribute) and is_empty(node.value):
                     found.add(target.attr)
     return found
 

@@ -25,7 +25,7 @@ from relayer.events.event import EXTRACTED, WRITTEN, Position, events_of
 from relayer.events.streams import Streams
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
-from relayer.sealed.receipts import OPERATIONS, Item, Receipt
+from relayer.sealed.receipts import OPERATIONS, Item, Receipt, open_receipt
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
@@ -137,7 +137,6 @@ class TestWho:
         for n in range(3 * module.AT_ONCE):
             await bench.remember(caller, f"Note {n}.")
         turns, verified = 0, Counter[int]()
-        open_receipt = module.open_receipt
 
         async def others() -> None:
             nonlocal turns
@@ -318,7 +317,7 @@ class TestOpen:
             await streams.open(access, None)
         assert await anext(await streams.open((await bench.caller(other)).access, None))
         for stream in opened:
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
         assert await anext(await streams.open(access, None))
 
     async def test_what_is_opened_at_the_same_time_counts(self, bench: Bench) -> None:
@@ -351,7 +350,7 @@ class TestOpen:
             await anext(stream)
         assert await bench.value("SELECT 1") == 1
         for stream in opened:
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
 
 
 async def test_a_stream_outlives_what_a_request_may_take(
