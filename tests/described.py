@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
-from litestar import Litestar
 from litestar.types import ASGIApp
 
 from relayer.http.openapi import document
+from tests.framework import framework, transport_to
 
 Json = dict[str, Any]
 DOCUMENT = "/schema/openapi.json"
@@ -26,7 +26,7 @@ class DescribedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._inner = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        self._inner = transport_to(app)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await self._inner.handle_async_request(request)
@@ -82,13 +82,12 @@ _DESCRIBED: dict[tuple[str, ...], Described] = {}  # by the routes, of which few
 
 def described_of(app: ASGIApp) -> Described | None:
     """The document of an application; None where that serves none."""
-    while not isinstance(app, Litestar):
-        app = app._app  # type: ignore[union-attr]
-    paths = tuple(sorted(route.path for route in app.routes))
+    routes = framework(app).routes
+    paths = tuple(sorted(route.path for route in routes))
     if DOCUMENT not in paths:
         return None
     if paths not in _DESCRIBED:
-        _DESCRIBED[paths] = Described(document(app.routes))
+        _DESCRIBED[paths] = Described(document(routes))
     return _DESCRIBED[paths]
 
 

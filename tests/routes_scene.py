@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from litestar import Litestar
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -22,6 +21,7 @@ from relayer.storage import Storage, storage_on
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
 from tests.conftest import database_copy
+from tests.framework import handlers
 from tests.signing import client_of, signer_of
 
 Answer = dict[str, Any]
@@ -114,21 +114,9 @@ def named(storage: Storage) -> Answer:
     return {"relayer": storage.identity.public_key.hex()}
 
 
-def framework(app: ASGIApp) -> Litestar:
-    """The application inside its middleware."""
-    while not isinstance(app, Litestar):
-        app = app._app  # type: ignore[union-attr]
-    return app
-
-
 def table(app: ASGIApp) -> set[tuple[str, str]]:
     """Method and path of every route; OPTIONS tells only which methods there are."""
-    found = set()
-    for route in framework(app).routes:
-        for handler in route.route_handlers:  # type: ignore[union-attr]
-            methods = getattr(handler, "http_methods", {"?"})
-            found |= {(method, route.path) for method in methods if method != "OPTIONS"}
-    return found
+    return {(method, path) for method, path, _ in handlers(app) if method != "OPTIONS"}
 
 
 def concrete(path: str) -> str:

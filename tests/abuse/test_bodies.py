@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from litestar import Litestar
 from litestar.types import ASGIApp, Receive, ReceiveMessage
 
 from relayer.app import build_app
@@ -21,6 +20,7 @@ from relayer.routes.memories import RememberBody
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
+from tests.framework import framework, transport_to
 from tests.signing import client_of, signer_of, well_formed
 
 ROOM = 1000
@@ -105,13 +105,11 @@ async def test_who_breaks_off_leaves_no_bytes_behind() -> None:
 @pytest.fixture
 def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
     """A client of an application with little room for bodies."""
-    app: ASGIApp = build_app(storage, replace(settings, embedder="none"))
-    while not isinstance(app, Litestar):
-        app = vars(app)["_app"]
+    app = framework(build_app(storage, replace(settings, embedder="none")))
     wrapped = RequestMiddleware(
         app, timeout_s=60, stopping=asyncio.Event(), bodies=Bodies(ROOM, free=0)
     )
-    transport = httpx.ASGITransport(app=wrapped)  # type: ignore[arg-type]
+    transport = transport_to(wrapped)
     return httpx.AsyncClient(transport=transport, base_url="http://relayer")
 
 
@@ -194,8 +192,8 @@ async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
             sent += 1
             yield b" " * (bytes_max // 2)
 
-    app: Any = build_app(storage, replace(settings, embedder="none"))
-    transport = httpx.ASGITransport(app=app)
+    app = build_app(storage, replace(settings, embedder="none"))
+    transport = transport_to(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://relayer") as client:
         answer = await client.post(path, content=endless(), headers=well_formed())
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")

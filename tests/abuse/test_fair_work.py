@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pgqueuer import AsyncpgDriver
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+from pgqueuer.types import QueueEntrypoint, QueueManagerId
 
 from relayer import backlog, jobs
 from relayer.acknowledgements import Acknowledgements
@@ -119,9 +120,13 @@ async def put_in(bench: Bench, kind: str, number: int, *, at: int = 0) -> None:
 async def taken(acknowledgements: Acknowledgements, worker: uuid.UUID) -> list[str]:
     """The kinds of the jobs that this worker gets until it has no place for any."""
     limits = {queue.RESEAL: jobs.RESEALED_MAX, queue.DELETE_BLOBS: 1}
-    kinds = {kind: EntrypointExecutionParameter(limits.get(kind, 0)) for kind in queue.KINDS}
+    kinds = {
+        QueueEntrypoint(kind): EntrypointExecutionParameter(limits.get(kind, 0))
+        for kind in queue.KINDS
+    }
+    manager, silence = QueueManagerId(worker), timedelta(seconds=30)
     found: list[str] = []
-    while more := await acknowledgements.dequeue(4, kinds, worker, None, timedelta(seconds=30)):  # type: ignore[arg-type]
+    while more := await acknowledgements.dequeue(4, kinds, manager, None, silence):
         found += [job.entrypoint for job in more]
     return found
 

@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from litestar import Router
-from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -25,7 +23,6 @@ from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.extraction.facts import FACTS_MAX
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity
 from relayer.serve import bounds_of
 from relayer.settings import Limits, Settings
@@ -33,6 +30,7 @@ from relayer.storage import storage_on
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
 from tests.conftest import database_copy
+from tests.framework import listed_handlers
 from tests.services import Bench
 from tests.signing import client_of, signer_of
 
@@ -263,21 +261,12 @@ def test_no_body_has_a_list_without_an_end() -> None:
     """A list of one word two hundred thousand times is a body that holds up everybody else."""
     forms = {
         data.annotation
-        for handler in _handlers()
+        for _, handler in listed_handlers()
         if (data := handler.parsed_fn_signature.parameters.get("data")) is not None
     }
     endless = {place for form in forms for place in _endless(msgspec.inspect.type_info(form))}
     assert len(forms) > 25
     assert endless <= {"metadata"}, "which is counted once it is decoded: see CASES"
-
-
-def _handlers() -> Iterator[HTTPRouteHandler]:
-    for entry in all_routes():
-        if isinstance(entry, Router):
-            for route in entry.routes:
-                yield from route.route_handlers  # type: ignore[union-attr]  # of HTTP
-        else:
-            yield entry
 
 
 def _endless(form: msgspec.inspect.Type, place: str = "") -> Iterator[str]:

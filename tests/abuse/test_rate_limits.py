@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from litestar import Router
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
@@ -21,7 +21,6 @@ from relayer.database import requests as statements
 from relayer.database.pool import Database
 from relayer.http import rate_limits
 from relayer.http.checks import PUBLIC, TEXT, WEIGHT
-from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.settings import (
     REGISTRATION_TOKEN_CHARACTERS_MIN,
@@ -32,6 +31,7 @@ from relayer.settings import (
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
+from tests.framework import listed_handlers
 from tests.processes import running_relayer
 from tests.routes_scene import key_of
 from tests.signing import Signer, client_of, signer_of
@@ -55,15 +55,10 @@ class Stopped:
 
 def routes() -> Iterator[tuple[str, HTTPRouteHandler]]:
     """Every route of the table with a signature, by method and path."""
-    for entry in all_routes():
-        if isinstance(entry, Router):
-            found = [(r.path_format, h) for r in entry.routes for h in r.route_handlers]  # type: ignore[union-attr]
-        else:
-            found = [(path, entry) for path in entry.paths]
-        for path, handler in found:
-            for method in set(handler.http_methods) - {"OPTIONS"}:
-                if not handler.opt.get(PUBLIC):
-                    yield f"{method} {nameless(path)}", handler
+    for path, handler in listed_handlers():
+        for method in set(handler.http_methods) - {"OPTIONS"}:
+            if not handler.opt.get(PUBLIC):
+                yield f"{method} {nameless(path)}", handler
 
 
 def nameless(path: str) -> str:
@@ -106,9 +101,11 @@ def test_text_that_is_indexed_counts_by_its_length() -> None:
 @pytest.mark.parametrize("name", ["requests_per_minute", "key_requests_per_minute"])
 def test_no_request_counts_more_than_an_empty_window_has(name: str) -> None:
     """It would be refused for ever."""
-    settings = dataclasses.replace(Settings(), **{name: 100})
+    roomy: dict[str, Any] = {name: 100}
+    narrow: dict[str, Any] = {name: 3}
+    settings = dataclasses.replace(Settings(), **roomy)
     assert rate_limits.weight_with_text(settings, 5, Limits.text_bytes_max) == 100
-    assert rate_limits.weight_with_text(dataclasses.replace(settings, **{name: 3}), 5, 9_999) == 5
+    assert rate_limits.weight_with_text(dataclasses.replace(settings, **narrow), 5, 9_999) == 5
 
 
 async def test_a_long_text_uses_up_its_accounts_window(
@@ -157,8 +154,8 @@ async def test_another_key_keeps_no_owner_from_taking_its_rights(
     storage: Storage, lean: Settings, managed: NewKey
 ) -> None:
     """What its own window refuses is not charged to the account, whose end stops no revocation."""
-    limits = {"requests_per_minute": 12, "key_requests_per_minute": 8}
-    app = build_app(storage, dataclasses.replace(lean, **limits), Stopped())
+    limited = dataclasses.replace(lean, requests_per_minute=12, key_requests_per_minute=8)
+    app = build_app(storage, limited, Stopped())
     lent = await key_of(storage, managed, "reader", "shared")
     revocation = {"revocation": "AAAA", "relayer": storage.identity.public_key.hex()}
     async with client_of(app, signer_of(lent)) as other, client_of(app, signer_of(managed)) as own:
@@ -185,7 +182,7 @@ async def test_another_key_keeps_no_owner_from_taking_its_rights(
     ],
 )
 async def test_answers_tell_the_window_that_has_least_left(
-    storage: Storage, lean: Settings, managed: NewKey, limits: dict[str, int], told: tuple[str, ...]
+    storage: Storage, lean: Settings, managed: NewKey, limits: dict[str, Any], told: tuple[str, ...]
 ) -> None:
     app = build_app(storage, dataclasses.replace(lean, **limits), Stopped())
     async with client_of(app, signer_of(managed)) as client:
@@ -208,8 +205,10 @@ async def test_usage_tells_every_limit_and_what_is_left(
     storage: Storage, lean: Settings, managed: NewKey
 ) -> None:
     """Limits are visible."""
-    limits = {"requests_per_minute": 9, "requests_per_hour": 7, "key_requests_per_minute": 8}
-    app = build_app(storage, dataclasses.replace(lean, **limits), Stopped())
+    limited = dataclasses.replace(
+        lean, requests_per_minute=9, requests_per_hour=7, key_requests_per_minute=8
+    )
+    app = build_app(storage, limited, Stopped())
     async with client_of(app, signer_of(managed)) as client:
         await client.post("/api/remember", json={"text": "Tea in the morning."})
         used = (await client.get("/v1/usage")).json()
@@ -277,8 +276,10 @@ async def test_guesses_at_a_token_are_counted_together(
     storage: Storage, lean: Settings, managed: NewKey
 ) -> None:
     """Whatever keys they are signed by; accounts have windows of their own."""
-    changes = {"registration": "token", "registration_token": TOKEN, "requests_per_minute": 30}
-    app = build_app(storage, dataclasses.replace(lean, **changes), Stopped())
+    changed = dataclasses.replace(
+        lean, registration="token", registration_token=TOKEN, requests_per_minute=30
+    )
+    app = build_app(storage, changed, Stopped())
     relayer_first = ["relayer.other"] * 3  # the body is judged only after the request counted
     assert await attempts(app, 5, "wrong" * 4) == [*relayer_first, *["rate.limited"] * 2]
     assert await attempts(app, 1, TOKEN) == ["rate.limited"]

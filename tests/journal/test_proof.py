@@ -32,7 +32,7 @@ from relayer.identity import (
 from relayer.installation import opened
 from relayer.run_file import alone
 from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
-from relayer.sealed.keys import Identity, account_text, parse_public_key
+from relayer.sealed.keys import Identity, Root, account_text, parse_public_key
 from relayer.sealed.primitives import random_key, to_base64url
 from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
@@ -62,7 +62,8 @@ def proof_of(bench: Bench) -> Proof:
 
 async def names(bench: Bench, caller: Any, limit: int = 2) -> list[dict[str, Any]]:
     """Everything an inventory lists, in pages."""
-    proof, cursor, found = proof_of(bench), "", []
+    proof, found = proof_of(bench), list[dict[str, Any]]()
+    cursor: str | None = ""
     while cursor is not None:
         page = await proof.inventory(caller.access, None, cursor, limit)
         found += [dict(row) for row in (*page.revisions, *page.turns)]
@@ -260,6 +261,7 @@ async def spoiled(storage: Storage) -> provision.NewKey:
     made = await provision.create_account(storage, label="bad", custody="managed", clock=utc_now)
     chain = (await storage.accounts.chain(made.account)).copy()
     [root] = open_grant(chain.grants[made.identity.public_key][0], made.identity)
+    assert isinstance(root, Root)
     issuers = [made.identity, *(Identity(random_key()) for _ in range(3))]
     steps: list[tuple[Grant | Revocation, str, bytes | None]] = []
     for issuer, recipient in pairwise([*issuers, storage.identity]):
@@ -269,7 +271,7 @@ async def spoiled(storage: Storage) -> provision.NewKey:
             serial=chain.serial + 1,
             recipient=recipient.public_key,
             role="owner",
-            keys=[root],  # type: ignore[list-item]  # the founder's grant gives a root
+            keys=[root],
             created_ms=to_ms(utc_now()),
         )
         chain.add(parse_any(signed))
@@ -469,9 +471,10 @@ def test_clients_follow_a_relayer_to_its_next_key(
             account = accounts[custody]
             # One that remembers, one that only has the old pin, one that meets it for the first
             # time; each writes first, for which it must name the relayer.
-            for at, changes in enumerate(
-                [{"seen_path": path}, {}, {"relayer_key": None}, {"custody": custody}]
-            ):
+            changed: list[dict[str, Any]] = [
+                {"seen_path": path}, {}, {"relayer_key": None}, {"custody": custody},
+            ]  # fmt: skip
+            for at, changes in enumerate(changed):
                 with client_of(relayer, account, **changes) as client:
                     client.remember(f"Said after the change, {custody} {at}.")
                     assert "tea" in str(client.recall("What does Anna prefer?").results[0].text)

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from litestar import Litestar
 from litestar.types import ASGIApp
 
 from memrelay import MemoryClient, SyncMemoryClient
@@ -29,6 +28,7 @@ from relayer.sealed.keys import AccountId, Identity, parse_account
 from relayer.sealed.receipts import OPERATIONS, REBUILD, open_receipt
 from tests.conftest import BenchMaker
 from tests.consolidating import MEETINGS, TEA, TEA_AGAIN, always
+from tests.framework import handlers, transport_to
 from tests.processes import RunningRelayer
 from tests.services import Bench
 from tests.signing import BASE_URL, Signer
@@ -55,30 +55,21 @@ UNTOLD: Mapping[str, str] = {
 
 def changing_routes(app: ASGIApp) -> set[str]:
     """`METHOD path` of all that do not only read."""
-    inner: Any = app
-    while not isinstance(inner, Litestar):
-        inner = inner._app
-    found = {
-        f"{method} {route.path}"
-        for route in inner.routes
-        for handler in getattr(route, "route_handlers", ())
-        for method in getattr(handler, "http_methods", ())
-        if method in CHANGING
-    }
+    found = {f"{method} {path}" for method, path, _ in handlers(app) if method in CHANGING}
     assert found >= READING
     return found - READING
 
 
-class Noting(httpx.ASGITransport):
+class Noting(httpx.AsyncBaseTransport):
     """Carries requests to an application in this process, and notes them."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app=app)
+        self._inner = transport_to(app)
         self.requests: list[str] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(f"{request.method} {request.url.path}")
-        return await super().handle_async_request(request)
+        return await self._inner.handle_async_request(request)
 
 
 @dataclass

@@ -386,7 +386,7 @@ class Stopped:
     ],
 )
 async def test_a_full_window_answers_429_until_the_next_one(
-    storage: Storage, lean: Settings, managed: NewKey, limit: dict[str, int], moved: timedelta
+    storage: Storage, lean: Settings, managed: NewKey, limit: dict[str, Any], moved: timedelta
 ) -> None:
     clock = Stopped()
     app = build_app(storage, dataclasses.replace(lean, **limit), clock)

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 
 from relayer.http.openapi import document
 from tests.described import named_by
-from tests.routes_scene import framework
+from tests.framework import framework
 
 Json = dict[str, Any]
 

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from litestar import Litestar
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -19,6 +18,7 @@ from relayer.sealed.primitives import to_base64
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
+from tests.framework import handlers
 from tests.services import new_identity
 from tests.signing import client_of, signer_of
 
@@ -113,15 +113,10 @@ READING = {
 
 
 def test_every_changing_route_is_in_one_of_these_tables(app: ASGIApp) -> None:
-    inner: Any = app
-    while not isinstance(inner, Litestar):
-        inner = inner._app
     routes = {
-        f"{method} {route.path}"
-        for route in inner.routes
-        for handler in getattr(route, "route_handlers", ())
-        for method in getattr(handler, "http_methods", ())
-        if method in {"POST", "PUT", "PATCH", "DELETE"} and route.path.startswith("/v1/")
+        f"{method} {path}"
+        for method, path, _ in handlers(app)
+        if method in {"POST", "PUT", "PATCH", "DELETE"} and path.startswith("/v1/")
     }
     known = {name.split(" without ")[0].split(" of ")[0].split(" what ")[0] for name in REPEATED}
     assert routes - READING - ELSEWHERE == known | REFUSED.keys()

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 import httpx
@@ -25,6 +26,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
+from tests.framework import handlers
 from tests.routes_scene import (
     MEMWAL_BODIES,
     OUR_BODIES,
@@ -34,7 +36,6 @@ from tests.routes_scene import (
     client,
     concrete,
     desk,
-    framework,
     named,
     table,
 )
@@ -88,7 +89,7 @@ async def test_no_route_is_copied_for_its_guards(
     app: ASGIApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The framework would copy it for each guard of each request."""
-    copied = []
+    copied: list[Any] = []
     monkeypatch.setattr("litestar.handlers.base.copy", copied.append)
     async with client_of(app) as client:
         assert (await client.get("/v1/keys")).status_code == 401
@@ -97,10 +98,8 @@ async def test_no_route_is_copied_for_its_guards(
 
 def test_only_listed_routes_carry_the_option_that_makes_them_public(app: ASGIApp) -> None:
     public = {
-        (method, route.path)
-        for route in framework(app).routes
-        for handler in route.route_handlers  # type: ignore[union-attr]
-        for method in handler.http_methods  # type: ignore[union-attr]
+        (method, path)
+        for method, path, handler in handlers(app)
         if handler.opt.get(PUBLIC) and method != "OPTIONS"
     }
     assert public == PUBLIC_ROUTES

@@ -137,7 +137,7 @@ async def _cursors(scene: Scene) -> dict[str, list[Pair]]:
         ):
             continue
         path = route.path.replace("{owner}", scene.victim.own["account"])
-        query = {"limit": 1, "namespace": THEIRS} if route.path != "/v1/export" else {}
+        query: dict[str, int | str] = {"limit": 1, "namespace": THEIRS}
         if route.path == "/v1/export":
             query = {"part": "memories"}
         answer = (await scene.victim.client.get(path, params=query)).json()

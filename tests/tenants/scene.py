@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 import httpx
 from asyncpg.connection import LoggedQuery
-from litestar import Litestar
-from litestar.handlers import BaseRouteHandler
+from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from relayer.clock import utc_now
@@ -35,6 +34,7 @@ from relayer.sealed.keys import (
 from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
+from tests.framework import framework, handlers
 from tests.signing import client_of, signer_of
 from tests.tenants.places import Json, Place, Route
 
@@ -304,23 +304,16 @@ def masked(text: str, named: Sequence[str]) -> str:
     return text.replace("NAMED", "ID").replace("ACCOUNT", "ID").replace("BLOB", "ID")
 
 
-def handlers(app: ASGIApp) -> Iterator[tuple[str, str, BaseRouteHandler]]:
-    """Method, path and handler of every route that there is."""
-    while not isinstance(app, Litestar):
-        app = app._app  # type: ignore[union-attr]
-    for route in app.routes:
-        for handler in route.route_handlers:  # type: ignore[union-attr]
-            for method in handler.http_methods:  # type: ignore[union-attr]
-                yield method, re.sub(r":\w+\}", "}", route.path), handler
+def described_handlers(app: ASGIApp) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
+    """Yield method, path and handler of every route, the path as the document writes it."""
+    for method, path, handler in handlers(app):
+        yield method, re.sub(r":\w+\}", "}", path), handler
 
 
 def guarded(app: ASGIApp) -> Json:
     """The OpenAPI document of an application without the routes that everybody may ask."""
-    inner: Any = app
-    while not isinstance(inner, Litestar):
-        inner = inner._app
-    whole = document(inner.routes)
-    public = {(method, path) for method, path, handler in handlers(app) if handler.opt.get(PUBLIC)}
+    whole = document(framework(app).routes)
+    public = {(m, path) for m, path, handler in described_handlers(app) if handler.opt.get(PUBLIC)}
     paths = {
         path: {
             m: described for m, described in operations.items() if (m.upper(), path) not in public

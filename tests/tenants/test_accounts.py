@@ -151,7 +151,7 @@ class TestRoles:
         held.require(TEAM, "reader")
         for role in ("writer", "owner"):
             with pytest.raises(NotAllowed):
-                held.require(TEAM, role)  # type: ignore[arg-type]
+                held.require(TEAM, role)
         with pytest.raises(NotAllowed):
             held.require_owner()
 
@@ -337,7 +337,9 @@ class TestGrant:
         agent, joiner = await bench.key(founder, TEAM, role="reader"), new_identity()
         stranger = await bench.account()
         keys: Any = [bench.namespace_key(founder.account, TEAM)]
-        issuer, join, members = founder, {}, {}
+        issuer = founder
+        join: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         if change == "not an issuer":
             issuer = provision.NewKey(founder.account, new_identity(), "managed")
         elif change == "a reader issues":

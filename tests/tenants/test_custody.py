@@ -86,7 +86,7 @@ class TestManaged:
 class Impostor(Identity):
     """An identity with another's exchange key, so that no box opens."""
 
-    exchange_private_key = bytes(range(32))  # type: ignore[assignment]
+    exchange_private_key = bytes(range(32))
 
 
 class TestUnlock:

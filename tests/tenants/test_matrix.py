@@ -33,7 +33,7 @@ from tests.tenants.scene import (
     Asker,
     Heard,
     Scene,
-    handlers,
+    described_handlers,
     hence,
 )
 
@@ -373,5 +373,5 @@ def test_an_id_that_the_matrix_does_not_know_fails_it() -> None:
 
 
 def test_only_one_route_founds(scene: Scene) -> None:
-    founding = {path for _, path, handler in handlers(scene.app) if handler.opt.get(FOUNDING)}
+    founding = {path for _, path, h in described_handlers(scene.app) if h.opt.get(FOUNDING)}
     assert founding == {FOUNDING_ROUTE}

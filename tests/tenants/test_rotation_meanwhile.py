@@ -1,14 +1,15 @@
 """What changes between reading a page and sealing it anew: the change wins."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from relayer.blobs.store import BlobStore
+from relayer.blobs.store import PostgresStore
 from relayer.database import reseal as reseal_rows
+from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.memories.recognition import Stored
 from relayer.memories.reseal import Resealer
@@ -20,41 +21,28 @@ from tests.rotator import ALWAYS, Rotator, admitted, epochs, keep_turn, opened_b
 from tests.services import TEAM, Bench
 
 
-class Meanwhile:
+class Meanwhile(PostgresStore):
     """A blob store during whose first read of several something else happens."""
 
-    def __init__(self, inner: BlobStore, happens: Callable[[], Awaitable[Any]]) -> None:
-        self._inner = inner
+    def __init__(self, database: Database, happens: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(database=database)
         self._happens: Callable[[], Awaitable[Any]] | None = happens
-
-    @property
-    def transactional(self) -> bool:
-        return self._inner.transactional
-
-    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
-        await self._inner.put_many(account, blobs)
 
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        found = await self._inner.get_many(account, names)
+        found = await super().get_many(account, names)
         happens, self._happens = self._happens, None
         if happens is not None:
             await happens()
         return found
-
-    async def delete(self, account: AccountId, name: str) -> None:
-        await self._inner.delete(account, name)
-
-    def names(self, account: AccountId) -> Any:
-        return self._inner.names(account)
 
 
 def resealer_during(bench: Bench, happens: Callable[[], Awaitable[Any]]) -> Resealer:
     """A resealer between whose reading and writing something happens."""
     return Resealer(
         database=bench.storage.database,
-        blobs=Meanwhile(bench.storage.blobs, happens),
+        blobs=Meanwhile(bench.storage.database, happens),
         outbox=bench.storage.outbox,
         namespaces=bench.storage.namespaces,
         identity=bench.storage.identity,
