@@ -6,7 +6,7 @@ hooks injected.
 
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ def said(*paths: Path, **options: Any) -> list[str]:
     return [part.text for part in queued(*paths, **options)[0]]
 
 
-def lines(*values: Mapping[str, Any]) -> str:
-    """Return objects as JSON lines."""
+def lines(*values: object) -> str:
+    """Return values as JSON lines."""
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
 
@@ -425,7 +425,7 @@ GEMINI_CLI = lines(
 )
 
 
-ODD = ({}, [], [{}], {"a": []}, 5, None, True, "x", 10**400)
+ODD: tuple[object, ...] = ({}, [], [{}], {"a": []}, 5, None, True, "x", 10**400)
 
 
 def altered(value: object) -> Iterator[object]:

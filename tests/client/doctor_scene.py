@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +25,7 @@ from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Case, Finding, examin
 from memrelay.sealed.keys import Identity
 from memrelay.secure_files import write_private
 from relayer.__main__ import main as relayer_main
+from tests.optional import unwrap
 
 HOUR_S = 3600
 SHELL = {"chmod", "curl", "env", "export", "kill", "ls", "mv", "nslookup", "openssl", "pip", "rm"}
@@ -59,7 +60,7 @@ class Machine:
         write_private(path, {**known, **values})
         return path
 
-    def add_key(self, name: str, namespace: str, **choices: object) -> Path:
+    def add_key(self, name: str, namespace: str, **choices: Any) -> Path:
         """An agent's own profile, with a grant of one namespace."""
         owner = Settings.load(self.profile, environ={})
         with SyncMemoryClient.from_settings(owner) as client:
@@ -106,7 +107,7 @@ class Machine:
 
     def typed(self, finding: Finding) -> None:
         """Type a command of the shell that was told."""
-        subprocess.run(finding.command, shell=True, check=True)
+        subprocess.run(unwrap(finding.command), shell=True, check=True)
 
 
 def check_command(finding: Finding) -> None:
@@ -163,7 +164,7 @@ def listening(*, closes: bool = False) -> Iterator[str]:
 
 @contextmanager
 def answering(
-    answers: dict[str, object], certificate: Path | None = None, time_s: float | None = None
+    answers: Mapping[str, object], certificate: Path | None = None, time_s: float | None = None
 ) -> Iterator[str]:
     """The URL of a server with these JSON answers by path, and 404 for others, at its own time."""
 
@@ -182,8 +183,11 @@ def answering(
         def log_message(self, *arguments: object) -> None:
             """Nothing on the console."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda *arguments: None  # a refused handshake is what is wanted
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Say nothing: a refused handshake is what is wanted."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,9 @@ def profile(accounts):
     return path
 
 
-def run(capsys, *argv: str) -> dict:
+def run(capsys, *argv: str) -> dict[str, Any]:
     assert main([*argv, "--json"], {}) == EXIT_OK
-    result: dict = json.loads(capsys.readouterr().out)
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
 
 
@@ -67,7 +68,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def lines(capsys, profile: str, *argv: str) -> list[dict]:
+def lines(capsys, profile: str, *argv: str) -> list[dict[str, Any]]:
     assert main(["export", "--format", "jsonl", "--profile", profile, *argv], {}) == EXIT_OK
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

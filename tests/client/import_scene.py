@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ def profile(shared_relayer, tmp_path, capsys):
     return str(path)
 
 
-def run(capsys, *argv: str) -> tuple[int, dict, str]:
+def run(capsys, *argv: str) -> tuple[int, dict[str, Any], str]:
     code = main([*argv, "--json"], {})
     out, err = capsys.readouterr()
     return code, json.loads(out) if out else {}, err

@@ -19,6 +19,7 @@ from memrelay.cli import main
 from memrelay.config import Settings, read_profile
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.server import build
+from tests.optional import unwrap
 
 TEA = "Anna prefers green tea over coffee in the morning."
 BLACK = "Anna prefers black tea over coffee in the morning."
@@ -90,7 +91,7 @@ def http_server(profile, *options):
         text=True,
     )
     try:
-        yield json.loads(process.stdout.readline()), process
+        yield json.loads(unwrap(process.stdout).readline()), process
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

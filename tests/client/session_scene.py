@@ -159,7 +159,8 @@ class Scene:
                         self.monotonic_s += step.seconds
                         step = running.send(None)
                     elif isinstance(step, Keep):
-                        step = running.send(step.work())
+                        step.work()
+                        step = running.send(None)
                     elif isinstance(step, Each):
                         step = running.send([drive(one) for one in step.operations])
                     else:

@@ -4,8 +4,9 @@ import base64
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from memrelay.models import Draft
 from memrelay.sealed.archive import CHUNK_BYTES_MAX, Record
 from memrelay.sealed.keys import Identity, account_bytes
 from tests.client.archive_scene import TEXTS, Scene, exported, found, other_relayer, quiet
+from tests.optional import unwrap
 
 __all__ = ["found", "other_relayer"]  # fixtures
 
@@ -93,7 +95,7 @@ def test_export_goes_on_where_it_broke_off(
     part = scene.archive.with_name(f"{scene.archive.name}.part")
     asked: list[str] = []
 
-    def breaking(client: SyncMemoryClient, page: str, **more: object) -> object:
+    def breaking(client: SyncMemoryClient, page: str, **more: Any) -> object:
         asked.append(f"{page}{more}")
         if len(asked) == 3:
             raise KeyboardInterrupt
@@ -123,11 +125,11 @@ def test_export_goes_on_where_it_broke_off(
 
 def meanwhile(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, part: str, act: Callable[[], object]
-) -> dict[str, int]:
+) -> Mapping[str, int]:
     """Export while something happens just before the first page of a part."""
     whole, waiting = SyncMemoryClient.export_page, [act]
 
-    def racing(client: SyncMemoryClient, page: str, **more: object) -> object:
+    def racing(client: SyncMemoryClient, page: str, **more: Any) -> object:
         if page == part and waiting:
             waiting.pop()()
         return whole(client, page, **more)
@@ -215,7 +217,7 @@ def test_a_relayer_that_gives_no_turn_by_its_id_can_be_left(
     scene = found("sealed")
     whole = SyncMemoryClient.export_page
 
-    def older(client: SyncMemoryClient, page: str, **more: object) -> object:
+    def older(client: SyncMemoryClient, page: str, **more: Any) -> object:
         if page == "episodes" and "ids" in more:
             return whole(client, "receipts", **more)  # as it answered then
         return whole(client, page, **more)
@@ -251,10 +253,10 @@ def test_a_history_that_does_not_hold_is_no_archive(
             client.remember(text)
     whole = SyncMemoryClient.export_page
 
-    def forging(client: SyncMemoryClient, page: str, **more: object) -> object:
+    def forging(client: SyncMemoryClient, page: str, **more: Any) -> object:
         records, following = whole(client, page, **more)
         if page == "receipts":
-            records = [changed(one) for one in records if not lost(one["seq"])]
+            records = [changed(dict(one)) for one in records if not lost(one["seq"])]
         return records, following
 
     def lost(seq: int) -> bool:
@@ -297,7 +299,7 @@ def test_what_a_relayer_leaves_out_of_an_export_is_named(
     scene.archive.unlink()
     whole, left_out = SyncMemoryClient.export_page, list[str]()
 
-    def omitting(client: SyncMemoryClient, page: str, **more: object) -> object:
+    def omitting(client: SyncMemoryClient, page: str, **more: Any) -> object:
         records, following = whole(client, page, **more)
         if page == part and records:
             left_out.append(records[0]["id"])
@@ -459,7 +461,7 @@ def test_an_import_goes_on_where_it_broke_off(
         assert (tally["erased"], tally["unchanged"] + tally["imported"]) == (1, 8)
         assert import_archive(there, archive, quiet) == {"erased": 1, "unchanged": 8}
         memories = there.list(limit=100).memories
-        assert sorted(m.text for m in memories) == sorted(
+        assert sorted(unwrap(m.text) for m in memories) == sorted(
             ["Note of today.", *(f"Note {n}." for n in range(3, 9))]
         )
         history = there.history(ids[0]).revisions

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -466,7 +467,7 @@ class TestWithoutReceipts:
                     return super().handle_request(request)
                 if defect == "nothing stored":
                     results = [{"id": row["id"]} for row in body["memories"]]
-                    answer = {"grants": 0, "results": results, "receipts": []}
+                    answer: dict[str, Any] = {"grants": 0, "results": results, "receipts": []}
                 else:
                     response = super().handle_request(request)
                     answer = json.loads(response.read())

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ async def test_both_clients_believe_the_authority_that_is_named(
 ) -> None:
     monkeypatch.setenv(variable, str(front.named[variable]))
     account = await MemoryClient.create_account(front.url)
-    owner = {
+    owner: dict[str, Any] = {
         "url": front.url,
         "account_id": account.account_id,
         "private_key": account.private_key,
@@ -67,8 +68,8 @@ async def test_both_clients_believe_the_authority_that_is_named(
     }
     async with MemoryClient(**owner) as memory:
         stored = await memory.remember(TEA)
-    with SyncMemoryClient(**owner) as memory:
-        assert memory.get(stored.id).text == TEA
+    with SyncMemoryClient(**owner) as blocking:
+        assert blocking.get(stored.id).text == TEA
 
 
 async def test_nobody_else_is_believed(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +102,12 @@ def test_without_tls_no_authority_is_read(
 ) -> None:
     """It takes longer than a request to a relayer on this machine."""
     read = ssl.SSLContext.load_verify_locations
-    seen = []
-    monkeypatch.setattr(
-        ssl.SSLContext,
-        "load_verify_locations",
-        lambda self, *args, **options: seen.append(args) or read(self, *args, **options),
-    )
+    seen: list[tuple[Any, ...]] = []
+
+    def reading(context: ssl.SSLContext, *args: Any, **options: Any) -> None:
+        seen.append(args)
+        read(context, *args, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", reading)
     SyncMemoryClient.create_account(shared_relayer.url)
     assert seen == []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,15 @@ from memrelay.config import Settings, check_url, is_loopback, profile_path, read
 from memrelay.errors import ConfigError
 from memrelay.secure_files import lock_file, write_private
 from memrelay.trust_store import TrustState, TrustStore
+from tests.optional import unwrap
 
 KEY = "07" * 32
 ACCOUNT = "0x" + "ab" * 32
-PROFILE = {"url": "https://memory.example", "account_id": ACCOUNT, "private_key": KEY}
+PROFILE: dict[str, Any] = {
+    "url": "https://memory.example",
+    "account_id": ACCOUNT,
+    "private_key": KEY,
+}
 
 
 def profile(path, **changes):
@@ -316,10 +322,10 @@ def test_what_was_seen_only_rises_when_processes_share_the_file(tmp_path):
         for member in members
     ]
     for process in processes:
-        process.stdout.readline()
+        unwrap(process.stdout).readline()
     for process in processes:
-        process.stdin.write(b"\n")
-        process.stdin.flush()
+        unwrap(process.stdin).write(b"\n")
+        unwrap(process.stdin).flush()
     for process in processes:
         process.communicate()
     assert [process.returncode for process in processes] == [0, 0]

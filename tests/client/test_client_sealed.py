@@ -2,6 +2,7 @@
 
 import base64
 import math
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -156,7 +157,11 @@ def test_a_header_opens_for_each_holder_of_a_live_key(example, keys):
 
 
 def test_a_header_with_fixed_randomness_is_the_same_twice(example):
-    fixed = {"content_key": b"c" * 32, "box_nonces": [b"b" * 24], "nonce": b"n" * 24}
+    fixed: dict[str, Any] = {
+        "content_key": b"c" * 32,
+        "box_nonces": [b"b" * 24],
+        "nonce": b"n" * 24,
+    }
     first, second = (
         build_unlock(example.agent, unlock(example), [PUBLIC], **fixed) for _ in range(2)
     )

@@ -4,6 +4,7 @@ Not here: a key that follows or poses as the pinned one (`test_client_session_su
 """
 
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -153,7 +154,7 @@ def test_a_founder_who_is_shown_no_grants_takes_no_account_for_managed(example, 
 def test_a_founder_who_is_shown_no_grants_finds_nothing_in_order(owner):
     """There would be nothing to verify, and a receipt that was seen would not be looked for."""
     refused = ("/v1/checkpoint", 403, {"code": "auth.not_allowed", "message": "No."})
-    stored = ("/v1/inventory", {"items": [], "next_cursor": None})
+    stored: tuple[str, dict[str, Any]] = ("/v1/inventory", {"items": [], "next_cursor": None})
     none = listed(owner, owner.grants([], serial=2))
     verified = owner.play(owner.client.verify(), *none, refused, stored)
     assert [finding.what for finding in verified.findings] == ["grants"]
@@ -326,7 +327,7 @@ def test_what_is_known_of_the_chain_is_bounded(scene):
     digests = [seq.to_bytes(32, "big") for seq in range(3 * HEADS_MAX)]
     for seq in range(1, len(digests)):
         assert heads.take(replace(first, seq=seq, prev=digests[seq - 1], digest=digests[seq]))
-    assert max(map(len, (heads._heads, heads._taken))) <= HEADS_MAX
+    assert max(len(heads._heads), len(heads._taken)) <= HEADS_MAX
 
 
 def test_a_known_memory_needs_no_new_receipt(scene):
@@ -437,7 +438,13 @@ def test_rewritten_withheld_and_forked_history_is_noticed(scene):
 def test_an_answer_about_another_memory_is_refused(scene):
     """The receipt is genuine, of something that was done to another memory before."""
     asked, other = IDS[5], IDS[0]
-    gone = {"erased": 1, "already": False, "pending": False, "matched": 1, "more": False}
+    gone: dict[str, Any] = {
+        "erased": 1,
+        "already": False,
+        "pending": False,
+        "matched": 1,
+        "more": False,
+    }
     erased = scene.receipt(op="forget")
     gone |= {"receipts": [erased], "ids": [other]}
     path = f"/v1/memories/{asked}"

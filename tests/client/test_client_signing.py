@@ -110,7 +110,7 @@ def recorder(seen, *statuses):
 
 
 def test_a_blocking_client_signs(example):
-    seen = []
+    seen: list[httpx.Request] = []
     signer = RequestSigner(example.agent, account_id=ACCOUNT)
     with httpx.Client(transport=recorder(seen), auth=signer) as client:
         client.post("https://host/v1/recall", json={"query": "tea"})
@@ -118,7 +118,7 @@ def test_a_blocking_client_signs(example):
 
 
 async def test_an_asynchronous_client_signs(example):
-    seen = []
+    seen: list[httpx.Request] = []
     signer = RequestSigner(example.agent, account_id=ACCOUNT)
     async with httpx.AsyncClient(transport=recorder(seen), auth=signer) as client:
         await client.post("https://host/v1/recall", json={"query": "tea"})
@@ -136,7 +136,8 @@ def options(example):
 
 async def both(example, ask, *statuses):
     """The requests that each of the two clients sends for an operation."""
-    seen, blocking = [], []
+    seen: list[httpx.Request] = []
+    blocking: list[httpx.Request] = []
     async with MemoryClient(transport=recorder(seen, *statuses), **options(example)) as client:
         with pytest.raises(ServerError):
             await ask(client)
@@ -174,7 +175,7 @@ async def test_the_clients_sign_anew_what_they_repeat(example):
 
 
 def test_the_clients_sign_nothing_that_is_public(example):
-    seen = []
+    seen: list[httpx.Request] = []
     with SyncMemoryClient(transport=recorder(seen), **options(example)) as client:
         assert client.health() == {}
     assert "x-signature" not in seen[0].headers

@@ -20,6 +20,7 @@ from memrelay.sealed.keys import Identity
 from memrelay.secure_files import write_private, write_private_text
 from tests.client.doctor_scene import HOUR_S, Machine, listening, machine, states, the_problem, user
 from tests.client.spool_scene import spool_in
+from tests.optional import unwrap
 
 __all__ = ["machine", "user"]  # fixtures
 
@@ -55,13 +56,14 @@ def running_gateway(machine: Machine) -> Iterator["subprocess.Popen[str]"]:
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    output = unwrap(process.stdout)
     try:
-        assert "ready" in process.stdout.readline()
+        assert "ready" in output.readline()
         yield process
     finally:
         process.terminate()
         process.wait()
-        process.stdout.close()
+        output.close()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tests.client.doctor_scene import (
     the_problem,
     user,
 )
+from tests.optional import unwrap
 
 __all__ = ["machine", "user"]  # fixtures
 
@@ -79,7 +80,7 @@ def test_a_certificate_that_nobody_vouches_for(user: Machine, tmp_path: Path) ->
             client.list()
     assert "certificate of 127.0.0.1 does not hold" in found.detail
     assert "certificate verify failed" in str(refused.value.__cause__)
-    assert found.command.startswith("openssl s_client -connect 127.0.0.1:")
+    assert unwrap(found.command).startswith("openssl s_client -connect 127.0.0.1:")
 
 
 def self_signed(path: Path) -> Path:
@@ -184,7 +185,7 @@ def test_a_clock_that_only_the_relayer_finds_wrong(user: Machine) -> None:
         found[finding.check] = finding
         clock.shift_s = HOUR_S if finding.check == "identity" else clock.shift_s
     assert "too far apart" in the_problem(found, "key").detail
-    assert "sudo" in found["key"].command
+    assert "sudo" in unwrap(found["key"].command)
 
 
 # The relayer's identity

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -27,7 +28,7 @@ from tests.client.export_scene import DRAFTS, accounts, files, lines, profile, r
 __all__ = ["accounts", "profile"]  # fixtures
 
 
-def nameless(records: list[dict]) -> list[dict]:
+def nameless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: part for name, part in one.items() if name != "id"} for one in records]
 
 
@@ -102,7 +103,7 @@ def test_an_export_can_be_imported_into_one_namespace(profile, tmp_path, capsys)
     assert sorted(one["text"] for one in copied) == sorted(draft.text for draft in DRAFTS)
 
 
-def numbers(result: dict) -> tuple[int, int, int, int]:
+def numbers(result: dict[str, Any]) -> tuple[int, int, int, int]:
     return tuple(result[name] for name in ("stored", "edited", "known", "failed"))
 
 
@@ -230,8 +231,8 @@ def test_a_terminal_does_not_obey_a_memory(accounts):
     piped = subprocess.run(argv, capture_output=True, check=True, timeout=60, text=True).stdout
     assert "\u202e" in piped
     latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    piped = subprocess.run(argv, capture_output=True, check=True, timeout=60, env=latin).stdout
-    assert json.loads(piped)["text"] == text
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=60, env=latin)
+    assert json.loads(done.stdout)["text"] == text
 
 
 @pytest.mark.parametrize(

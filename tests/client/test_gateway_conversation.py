@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 from relayer.extraction.conversation import messages as relayer_reads
 from relayer.extraction.material import own_words
+from tests.optional import unwrap
 
 MEMWAL = GatewaySettings()
 CORE_PLUS = PROFILES["core-plus"]
@@ -82,7 +84,7 @@ def test_what_was_injected_is_never_captured():
     """capability 0.39: the tags around injected memories take them out of the next capture."""
     for settings in PROFILES.values():
         block = frame_memories(MEMORIES, settings)
-        assert "Anna" in block
+        assert "Anna" in unwrap(block)
         assert texts([user(f"{block}\n\n{KEPT}")]) == [KEPT]
         assert texts([user(block), assistant(block)]) == []
 
@@ -104,7 +106,8 @@ def test_any_framed_memories_are_stripped_whole(memories, profile):
     settings = PROFILES[profile]
     found = [Memory(id=text or "m", namespace=text, text=text) for text in memories]
     assert strip_injected(frame_memories(found, settings, Reader(namespace="own")) or "") == ""
-    assert strip_injected(cold_start(found, 2, replace(settings, cold_start=True))) == ""
+    hint = unwrap(cold_start(found, 2, replace(settings, cold_start=True)))
+    assert strip_injected(hint) == ""
 
 
 OLD_NOTICE = (
@@ -313,7 +316,7 @@ def test_a_conversation_fits_one_request():
     assert len(number_messages(kept).encode()) < 64 * 1024
 
 
-class Session(Sequence):
+class Session(Sequence[Any]):
     """The messages of a long session; `read` is the index of the earliest one looked at."""
 
     def __init__(self, messages):

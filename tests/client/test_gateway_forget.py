@@ -25,6 +25,7 @@ from tests.client.gateway_scene import (
 )
 from tests.client.spool_scene import spool_in
 from tests.client.tools_scene import CODER, MAIN, POISON, QUERY, call, gateway_of, remember
+from tests.optional import unwrap
 from tests.processes import RunningRelayer
 
 DOCTOR = "My doctor is called Amelia Rosenthal in Hamburg."
@@ -97,7 +98,9 @@ class TestGetAndForget:
             spool.put(key, turn.to_bytes())
         answer = await tools.call("memory_forget", {"id": memory_id}, binding, MAIN)
         assert not answer.is_error
-        [left] = [CapturedTurn.from_bytes(spool.get(key, name)) for name in spool.names(key)]
+        [left] = [
+            CapturedTurn.from_bytes(unwrap(spool.get(key, name))) for name in spool.names(key)
+        ]
         assert left.source == "openclaw:second"
         await captures.close()
         await binding.client.close()
@@ -118,9 +121,11 @@ class TestGetAndForget:
         binding, before = (Roster.single(settings).bind(MAIN) for settings in (coder, away))
         assert binding is not None
         assert before is not None
-        session = {"session": "first", "source": "openclaw"}
+        now = datetime.now(UTC)
         for one, spool_key in zip((before, binding), keys, strict=True):
-            turn = CapturedTurn.of(one, text=TEA, occurred_at=datetime.now(UTC), **session)
+            turn = CapturedTurn.of(
+                one, text=TEA, occurred_at=now, session="first", source="openclaw"
+            )
             spool.put(spool_key, turn.to_bytes())
         captures.wake(before.client)  # whose key was the agent's before
         tools = Tools(captures, erasures, source="openclaw", now=lambda: datetime.now(UTC))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -134,7 +135,8 @@ def test_runs_that_no_person_began_are_left_alone_unless_wanted(context, setting
     """capability 4.3: sub-agents, like cron and heartbeat runs, get no memories and leave none."""
     assert recall_refusal(QUERY, context, MEMWAL) == word
     assert capture_refusal(TURN, context, MEMWAL) == word
-    wanted = replace(MEMWAL, **{setting: False})
+    change: dict[str, Any] = {setting: False}
+    wanted = replace(MEMWAL, **change)
     assert recall_refusal(QUERY, context, wanted) is None
     assert capture_refusal(TURN, context, wanted) is None
 

@@ -68,7 +68,9 @@ def home(tmp_path: Path) -> Home:
 def key_of(roster: Roster, context: Context) -> tuple[str, str] | None:
     """The private key and namespace of an agent's binding."""
     binding = roster.bind(context)
-    return binding and (binding.client.settings.private_key, binding.namespace)
+    if binding is None:
+        return None
+    return binding.client.settings.private_key, binding.namespace
 
 
 async def test_each_agent_has_its_own_place(home: Home) -> None:

@@ -1,6 +1,7 @@
 """The thresholds of the hooks, their profiles and what is refused."""
 
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ DEFAULTS = {
     "skip_cron": True,
     "skip_heartbeat": True,
 }
-CHANGED = {
+CHANGED: dict[str, dict[str, Any]] = {
     "memwal": {},
     "coding": {"require_user_message": True},
     "core-plus": {
@@ -150,8 +151,9 @@ def test_an_error_does_not_repeat_the_value():
 def test_every_number_has_a_range():
     for item in fields(GatewaySettings):
         if isinstance(item.default, int | float) and not isinstance(item.default, bool):
+            negative: dict[str, Any] = {item.name: -1}
             with pytest.raises(ConfigError, match=item.name):
-                replace(GatewaySettings(), **{item.name: -1})
+                replace(GatewaySettings(), **negative)
 
 
 def test_the_mapping_that_is_read_is_not_changed():

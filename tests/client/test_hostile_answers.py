@@ -164,11 +164,12 @@ class TestOperations:
 
     def test_what_is_not_base64_is_the_relayers_fault(self) -> None:
         blob = {"blob_id": blob_id(b"x"), "data": "!", "problem": None}
-        for name, changed in {
+        answers: dict[str, dict[str, Any]] = {
             "verify": {"receipts": [], "blobs": [blob]},
             "receipts": {"receipts": ["!"]},
             "checkpoint": {"checkpoint": "!"},
-        }.items():
+        }
+        for name, changed in answers.items():
             assert isinstance(refused(OPERATIONS[name], {**RICH, **changed}), UntrustedRelayer)
 
     def test_a_namespace_that_can_be_none_gets_no_key(self) -> None:
@@ -335,7 +336,13 @@ class TestStream:
 class TestIncoming:
     """The body of an answer, as it comes in."""
 
-    def incoming(self, *, left_s: float = 1.0, bytes_max: int = 2**20, **headers: str) -> Incoming:
+    def incoming(
+        self,
+        headers: Mapping[str, str] | None = None,
+        *,
+        left_s: float = 1.0,
+        bytes_max: int = 2**20,
+    ) -> Incoming:
         request = httpx.Request("GET", "https://memory.example")
         response = httpx.Response(200, headers=headers, request=request)
         return Incoming(response, left_s=lambda: left_s, bytes_max=bytes_max)
@@ -347,7 +354,7 @@ class TestIncoming:
         assert incoming.whole().content == b"{}"
 
     def test_its_status_and_headers_are_kept(self) -> None:
-        whole = self.incoming(**{"Retry-After": "3"}).whole()
+        whole = self.incoming({"Retry-After": "3"}).whole()
         assert (whole.status_code, whole.headers.get("retry-after")) == (200, "3")
 
     @pytest.mark.parametrize("status", [199, 200, 299, 300, 404])
@@ -370,7 +377,7 @@ class TestIncoming:
     @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "identity, gzip", "x"])
     def test_one_that_is_compressed_is_refused(self, coding: str) -> None:
         with pytest.raises(httpx.DecodingError):
-            self.incoming(**{"content-encoding": coding})
+            self.incoming({"content-encoding": coding})
 
 
 @contextmanager
@@ -491,7 +498,13 @@ class TestHowMuchIsRead:
                 client.recall("tea", limit=5)
 
     def test_many_memories_and_all_keys_may_be_long(self) -> None:
-        page = {"memories": [], "next_cursor": None, "results": [], "total": 0, "keys": []}
+        page: Mapping[str, Any] = {
+            "memories": [],
+            "next_cursor": None,
+            "results": [],
+            "total": 0,
+            "keys": [],
+        }
         with self.asked(exchange.ANSWER_BYTES_MAX, page) as client:
             assert client.list(limit=100).memories == ()
             assert client.review().memories == ()

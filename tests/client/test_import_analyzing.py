@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.processes import running_relayer
 __all__ = ["profile"]  # a fixture
 
 
-def counts(result: dict) -> dict[str, int]:
+def counts(result: dict[str, Any]) -> dict[str, int]:
     """Return what became of the parts of conversations; numbers of nothing are left out."""
     names = ("conversations", "stored", "known", "pending", "skipped", "failed")
     return {name: result[name] for name in names if result[name]}

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.processes import running_relayer
 __all__ = ["profile"]  # a fixture
 
 
-def numbers(result: dict) -> tuple[int, int, int]:
+def numbers(result: dict[str, Any]) -> tuple[int, int, int]:
     return result["stored"], result["known"], result["failed"]
 
 
@@ -76,7 +77,7 @@ def test_what_is_imported_can_be_audited_searched_and_deleted(profile, tmp_path,
 
 
 def test_bad_entries_do_not_stop_the_rest(profile, tmp_path, capsys):
-    lines = [{"text": f"Fact number {n} of the list."} for n in range(45)]
+    lines: list[dict[str, Any]] = [{"text": f"Fact number {n} of the list."} for n in range(45)]
     lines[7]["metadata"] = {"a\0b": "which only a relayer looks at"}
     lines[9]["text"] = " "
     lines[11]["expires_at"] = "2024-01-01T00:00:00Z"

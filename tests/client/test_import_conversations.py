@@ -39,6 +39,7 @@ from tests.client.conversations_scene import (
     zipped,
 )
 from tests.client.import_scene import write
+from tests.optional import unwrap
 
 NOON = datetime(2025, 11, 20, 12, tzinfo=UTC)
 
@@ -115,7 +116,7 @@ def test_of_a_claude_export_conversations_memories_and_projects_are_read(tmp_pat
         "1. user: I eat no gluten.\n\n2. assistant: No gluten, then.",
         "1. user: We deploy on Fridays.",
     ]
-    assert [part.time.day for part in parts] == [20, 21]
+    assert [unwrap(part.time).day for part in parts] == [20, 21]
     assert texts == [
         "Ines leads the kiln team.",
         "Personal: Allergic to latex.",
@@ -172,7 +173,7 @@ def test_activity_as_html_is_dated_in_any_language(tmp_path, written):
     assert part.text == (
         "1. user: My mother Rosa\n\N{NO-BREAK SPACE} turns 70.\n\n2. assistant: Happy birthday!"
     )
-    assert part.time.astimezone(UTC).isoformat() == WRITTEN[written]
+    assert unwrap(part.time).astimezone(UTC).isoformat() == WRITTEN[written]
 
 
 def test_a_history_of_gemini_is_read_without_what_was_deleted(tmp_path):
@@ -311,9 +312,11 @@ def conversation(*messages: Utterance) -> Conversation:
 
 
 def talk(number: int, *, minutes: int = 1) -> list[Utterance]:
-    roles = ("user", "assistant")
     times = (NOON + timedelta(minutes=minutes * n) for n in range(number))
-    return [Utterance(roles[n % 2], f"Message {n}.", time) for n, time in enumerate(times)]
+    return [
+        Utterance("assistant" if n % 2 else "user", f"Message {n}.", time)
+        for n, time in enumerate(times)
+    ]
 
 
 def test_a_part_has_no_more_messages_than_a_model_keeps_apart():
@@ -332,7 +335,7 @@ def test_a_part_is_of_one_day_of_the_zone_given():
     east = timezone(timedelta(hours=12))
     found = list(parts(conversation(*messages), east))
     assert [part.messages for part in found] == [4]
-    assert found[0].time.utcoffset() == timedelta(hours=12)
+    assert unwrap(found[0].time).utcoffset() == timedelta(hours=12)
 
 
 def test_a_message_without_a_time_is_of_the_one_before():

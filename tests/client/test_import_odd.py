@@ -1,6 +1,7 @@
 """Files that hold nothing memrelay reads: named for what they look like, with what to type."""
 
 import gzip
+import io
 import json
 import sqlite3
 import zipfile
@@ -126,16 +127,15 @@ def test_a_member_that_cannot_be_unpacked_is_one_fault(tmp_path, harmed):
 # Streams
 
 
-class Slowly:
+class Slowly(io.StringIO):
     """A stream of text that gives little at a time."""
 
     def __init__(self, text: str, size: int) -> None:
-        self._text = text
+        super().__init__(text)
         self._size = size
 
-    def read(self, size: int) -> str:
-        part, self._text = self._text[: self._size], self._text[self._size :]
-        return part
+    def read(self, size: int | None = None, /) -> str:
+        return super().read(self._size)
 
 
 TEXTS = {
@@ -179,8 +179,8 @@ def test_a_value_without_end_is_not_read_into_memory():
     parts = endless()
     read = 0
 
-    class Endless:
-        def read(self, size: int) -> str:
+    class Endless(io.StringIO):
+        def read(self, size: int | None = None, /) -> str:
             nonlocal read
             part = next(parts)
             read += len(part)

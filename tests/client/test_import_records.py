@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,13 @@ from tests.client.conversations_scene import altered, lines
 from tests.client.import_scene import drafts, found, reasons, write
 
 
-def dry_run(capsys, *paths) -> tuple[int, dict, str]:
+def dry_run(capsys, *paths) -> tuple[int, dict[str, Any], str]:
     code = main(["import", *map(str, paths), "--dry-run", "--json"], {})
     out, err = capsys.readouterr()
     return code, json.loads(out), err
 
 
-def answer(number: int, **more) -> dict:
+def answer(number: int, **more) -> dict[str, Any]:
     return {
         "results": [{"id": str(n), "memory": f"Fact {n} of many."} for n in range(number)]
     } | more
@@ -97,6 +98,7 @@ def test_what_expires_today_is_still_imported(tmp_path):
         for n in (-2, 0)
     ]
     (draft,) = drafts(write(tmp_path / "mem0.json", passes))
+    assert isinstance(draft.expires_at, datetime)
     assert draft.expires_at.date() == today + timedelta(days=1)
 
 

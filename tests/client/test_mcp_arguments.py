@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.tools import tools_of
 from tests.client.mcp_scene import done, home, in_process, over_http, served, text_of
 
@@ -91,7 +92,7 @@ async def test_lists_may_be_given_as_json_and_what_is_left_out_as_null(home):
 
 
 def test_what_a_model_reads_of_a_text_is_that_it_is_one(home):
-    for tool in tools_of(None):
+    for tool in tools_of(LiveProfile(None)):
         schema = json.dumps(tool.parameters)
         for name in ("text", "query", "goal", "namespace"):
             if name in tool.parameters["properties"]:

@@ -19,6 +19,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE
 from memrelay.errors import ConfigError
 from memrelay.mcp.serve import own_token
 from tests.client.mcp_scene import HELLO, home, http_server, served, token_of
+from tests.optional import unwrap
 
 __all__ = ["home", "served"]  # fixtures
 
@@ -166,12 +167,12 @@ def test_half_a_character_is_answered_like_any_wrong_argument(home):
     given_up = threading.Timer(60, process.kill)  # with what is never answered, this would hang
     given_up.start()
     with process:
-        process.stdin.write("".join(lines))
-        process.stdin.flush()
-        told = map(json.loads, process.stdout)
+        asked, told = unwrap(process.stdin), map(json.loads, unwrap(process.stdout))
+        asked.write("".join(lines))
+        asked.flush()
         answers = {answer["id"]: answer for answer in islice(told, 5)}
         given_up.cancel()
-        process.stdin.close()
+        asked.close()
     assert answers.keys() == {1, 2, 3, 4, 5}
     assert answers[2]["result"]["isError"]
     assert answers[2]["result"]["content"][0]["text"].startswith("query:")
@@ -267,8 +268,9 @@ def greeted(home, **streams):
     command = [sys.executable, "-m", "memrelay", "mcp", "--profile", str(home.profile)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, text=True, **pipes | streams) as process:
-        process.stdin.write(json.dumps(HELLO) + "\n")
-        process.stdin.flush()
+        asked = unwrap(process.stdin)
+        asked.write(json.dumps(HELLO) + "\n")
+        asked.flush()
         yield process
 
 

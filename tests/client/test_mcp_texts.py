@@ -130,9 +130,9 @@ async def test_an_order_beside_a_text_withholds_it(home, where):
 
 def test_a_kind_that_is_none_is_not_shown():
     """Who writes with a client of their own may seal anything there."""
-    common = {"id": UNKNOWN, "namespace": "default", "text": TEA}
     kinds = ["preference", "x" * 100_000, None]
-    told = Rendering.of([Memory(**common, kind=kind) for kind in kinds], "", Reader())
+    found = [Memory(id=UNKNOWN, namespace="default", text=TEA, kind=kind) for kind in kinds]
+    told = Rendering.of(found, "", Reader())
     assert [memory.kind for memory in told.memories] == ["preference", None, None]
 
 

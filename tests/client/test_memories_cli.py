@@ -10,6 +10,7 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,7 +312,7 @@ class TestCorrecting:
         run("init", url)
         run("settings", "contradictions=review")
         old = run.remember("Anna lives in Oslo.")
-        fact = {"text": "Anna lives in Bergen.", "said_by": "user", "kind": "fact"}
+        fact: dict[str, Any] = {"text": "Anna lives in Bergen.", "said_by": "user", "kind": "fact"}
         fact |= {"importance": "standard", "confidence": "high", "contradicts": 1}
         model.script(Step(content=json.dumps({"facts": [fact]})))
         [new] = run("analyze", "By the way, Anna lives in Bergen.")["facts"]

@@ -1,6 +1,7 @@
 """A memory read from its sealed bytes: whatever else a relayer gives for it is not believed."""
 
 import json
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -44,7 +45,7 @@ def test_what_is_sealed_is_read_with_ones_own_key(scene, type):
 
 def test_what_is_claimed_to_be_known_is_not_there_until_it_is_sealed(scene):
     """No receipt comes with `duplicate`; the id that does leads to bytes, or to nothing."""
-    lies = [
+    lies: list[tuple[str, bytes, dict[str, Any]]] = [
         ("sealed", sealed(scene, id=IDS[1]), {}),
         ("sealed", sealed(scene, revision=2), {}),
         ("sealed", b"no envelope" * 50, {}),

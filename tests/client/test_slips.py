@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from datetime import datetime, timedelta
+from argparse import Action, ArgumentParser, _SubParsersAction
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 GREEN = "Anna prefers green tea."
 NEXT = "the next line of a loop"
+
+
+def parsers_of(commands: Action) -> list[ArgumentParser]:
+    """The parsers of the commands that an action chooses from."""
+    assert isinstance(commands, _SubParsersAction)
+    return list(commands.choices.values())
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -162,11 +169,12 @@ class TestSuggestions:
     def test_every_suggestion_is_there(self) -> None:
         parser = build_parser()
         [commands] = (action for action in parser._actions if action.dest == "==SUPPRESS==")
-        groups = [commands, *(a for p in commands.choices.values() for a in p._actions)]
+        parsers = parsers_of(commands)
+        groups = [commands, *(action for parser in parsers for action in parser._actions)]
         there = {str(name) for action in groups for name in action.choices or ()}
-        there |= {option for p in commands.choices.values() for option in p._option_string_actions}
-        subparsers = [p for a in groups if a.dest == "==SUPPRESS==" for p in a.choices.values()]
-        there |= {option for p in subparsers for option in p._option_string_actions}
+        there |= {option for parser in parsers for option in parser._option_string_actions}
+        inner = [p for a in groups if a.dest == "==SUPPRESS==" for p in parsers_of(a)]
+        there |= {option for parser in inner for option in parser._option_string_actions}
         named = {part for name in (*_COMMANDS, *_OPTIONS) for part in name.split()}
         assert named - there == set()
 

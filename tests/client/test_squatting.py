@@ -35,9 +35,9 @@ def holder(owner: SyncMemoryClient) -> SyncMemoryClient:
 class Inventing(Keyring):
     """Keys of which the newest of each namespace is none."""
 
-    def namespace_keys(self, namespace: str) -> list[NamespaceKey]:
-        keys = list(super().namespace_keys(namespace))
-        return [*keys[:-1], replace(keys[-1], key=os.urandom(32))]
+    def namespace_keys(self, namespace: str) -> tuple[NamespaceKey, ...]:
+        *older, newest = super().namespace_keys(namespace)
+        return (*older, replace(newest, key=os.urandom(32)))
 
 
 def squat(owner: SyncMemoryClient, namespace: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -3,6 +3,7 @@
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -461,7 +462,8 @@ async def test_what_opens_under_another_name_is_no_memory_of_ours(scene):
 async def test_writers_meanwhile_are_no_finding(scene):
     """Written, edited and erased between the parts of the check, which looks again."""
     async with scene.another() as client, scene.another() as busy:
-        done = []
+        done: list[Any] = []
+        has_run = False
 
         def meddle(what, number):
             done.append(what)
@@ -470,15 +472,16 @@ async def test_writers_meanwhile_are_no_finding(scene):
         original = client._operations._inventory
 
         def between(names, cursor):
-            if len(done) < 40 and not getattr(between, "ran", False):
-                between.ran = True
+            nonlocal has_run
+            if len(done) < 40 and not has_run:
+                has_run = True
                 yield from interfere(client, busy, kept)
             return (yield from original(names, cursor))
 
         client._operations._inventory = between
         found = await client.verify(progress=meddle)
         assert found.findings == ()
-        assert between.ran
+        assert has_run
 
 
 def interfere(client, busy, kept):
