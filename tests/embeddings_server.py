@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
@@ -34,9 +35,10 @@ def vector(text: str, model: str = MODEL, dim: int = DIM) -> list[float]:
     return [float(x) for x in generator.normal(size=dim) * 3]
 
 
-def unit(text: str, model: str = MODEL, dim: int = DIM) -> np.ndarray:
+def unit(text: str, model: str = MODEL, dim: int = DIM) -> npt.NDArray[np.float64]:
+    """Return the same vector at length 1."""
     values = np.array(vector(text, model, dim))
-    return values / np.linalg.norm(values)
+    return np.asarray(values / np.linalg.norm(values))
 
 
 def _answer(texts: list[str], model: str = MODEL, dim: int = DIM) -> dict[str, Any]:
@@ -309,6 +311,7 @@ def embedder_of(*servers: EmbeddingsServer, timeout_s: float = 20.0) -> OpenAIEm
     )
 
 
-def assert_vectors_of(vectors: np.ndarray, texts: list[str]) -> None:
+def assert_vectors_of(vectors: object, texts: list[str]) -> None:
+    assert isinstance(vectors, np.ndarray)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, [unit(text) for text in texts], atol=1e-6)

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from memrelay.gateway.framing import SKILL
-from memrelay.gateway.tools import FORGET, GET, SEARCH, STORE
+from memrelay.gateway.schemas import FORGET, GET, SEARCH, STORE
 
 PLUGIN = Path(__file__).parent.parent / "client/openclaw"
 # Without memory_transcript: OpenClaw keeps its transcripts in a database.

@@ -123,7 +123,8 @@ def asked(
             if isinstance(step, Sleep):
                 outcome = None
             elif isinstance(step, Keep):
-                outcome = step.work()
+                step.work()
+                outcome = None
             elif isinstance(step, Each):
                 outcome = [drive(one) for one in step.operations]
             else:

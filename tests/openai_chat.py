@@ -25,7 +25,7 @@ _MESSAGE_FIELDS = {
     "assistant": {"role", "content", "name", "refusal", "tool_calls", "audio"},
     "tool": {"role", "content", "tool_call_id", "name"},  # the name is of an older API, and taken
 }
-_BLOCKS = {
+_BLOCKS: dict[str, dict[str, type]] = {
     "user": {"text": str, "image_url": dict, "input_audio": dict, "file": dict},
     "assistant": {"text": str, "refusal": str},
 }
@@ -235,7 +235,7 @@ def chunks(model: str, step: Step, asked: dict[str, Any]) -> Iterator[dict[str, 
     envelope = _envelope("chat.completion.chunk", model)
     counted = asked.get("stream_options", {}).get("include_usage", False)
     envelope |= {"usage": None} if counted else {}
-    finished = [({}, _finish_reason(step))]
+    finished: list[tuple[dict[str, Any], str]] = [({}, _finish_reason(step))]
     for delta, reason in [*((delta, None) for delta in _deltas(step)), *finished]:
         shared = {"delta": delta, "finish_reason": reason, "logprobs": None}
         for index in range(asked.get("n", 1)):

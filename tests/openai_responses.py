@@ -163,14 +163,15 @@ def _check_tool(tool: Any) -> None:
 
 def _check_message(item: dict[str, Any]) -> None:
     require(set(item) <= _MESSAGE, "unknown member of a message")
-    role, content = item.get("role"), item.get("content")
+    role = item.get("role")
+    content: Any = item.get("content")
     require(role in {"user", "assistant", "system", "developer"}, "unknown role")
     if isinstance(content, str):
         return
     require(isinstance(content, list), "content is a text or a list")
     known = _PARTS["assistant" if role == "assistant" else "user"]
     for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind: Any = part.get("type") if isinstance(part, dict) else None
         require(kind in known, f"a part of a message of {role} is not of type {kind}")
         require(set(part) <= {"type", *known[kind]}, f"unknown member of {kind}")
         require(kind != "input_text" or isinstance(part.get("text"), str), "text is missing")
@@ -238,7 +239,7 @@ def events(response: dict[str, Any], *, is_whole: bool = True) -> Iterator[dict[
 
 def _of_item(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     place = {"output_index": index, "item_id": item.get("id")}
-    empty = {"content": []} if item["type"] == "message" else {}
+    empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {}
     empty |= {"arguments": ""} if item["type"] == "function_call" else {}
     begun = {**item, **empty, "status": "in_progress"}
     yield "output_item.added", {"output_index": index, "item": begun}
@@ -254,7 +255,7 @@ def _of_item(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, 
 
 def _of_part(place: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     kind, name = part["type"], "text" if part["type"] == "output_text" else "refusal"
-    logs = {"logprobs": []} if name == "text" else {}
+    logs: dict[str, list[Any]] = {"logprobs": []} if name == "text" else {}
     yield "content_part.added", {**place, "part": {**part, name: ""}}
     for piece in parts_of(part[name]):
         yield f"{kind}.delta", {**place, "delta": piece, **logs}

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from relayer.postgres import cluster, server
+from relayer.postgres.programs import run_program
 
 MAJOR_VERSION: Final = 16
 # It has no collation of its own, and no choice of how to read.
@@ -29,7 +30,6 @@ def _binaries() -> Path:
 
 def use(patch: pytest.MonkeyPatch) -> None:
     """Have this process's servers be of that version."""
-    run_program = cluster.run_program
 
     async def run_older(command: Sequence[str], **options: Any) -> None:
         await run_program([a for a in command if not a.startswith(_NEWER_OPTIONS)], **options)

@@ -24,7 +24,8 @@ SELECT memory_id, revision, revision_of, kind, writer, created_at, stored_at, su
        (SELECT array_agg(t ORDER BY t) FROM unnest(tokens) t) AS tokens
 FROM memories ORDER BY memory_id
 """
-Lose = Leave = Callable[[Bench], Awaitable[Bench]]
+Lose = Callable[[Bench], Awaitable[Bench]]
+Leave = Callable[[Bench], Awaitable[Bench]]
 
 
 @pytest.fixture

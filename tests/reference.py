@@ -268,7 +268,7 @@ def turn_vector(
     x = [value / norm for value in vector]
     for number in range(4):
         w = struct.unpack(f">{d}Q", stream[8 * d * number : 8 * d * (number + 1)])
-        order = sorted(range(d), key=lambda i, w=w: w[i] >> 1)
+        order = sorted(range(d), key=[drawn >> 1 for drawn in w].__getitem__)
         x = [-x[i] if w[n] & 1 else x[i] for n, i in enumerate(order)]
         for at in sorted({0, d - p}):
             x[at : at + p] = [v / math.sqrt(p) for v in _hadamard(x[at : at + p])]

@@ -296,14 +296,14 @@ def indexes() -> Iterator[Scenario]:
         ("empty", 0, ""),
     ):
         route = "/v1/remember"
-        parts = (AGENT.public, route.encode(), ref.u32(item), key.encode())
+        named = (AGENT.public, route.encode(), ref.u32(item), key.encode())
         yield Scenario(
             f"idempotency-{name}",
             "idempotency",
             "§8",
             {**given, "writer": AGENT.hex, "route": route, "item": item, "key": key, "text": TEXT},
             output={
-                "mark": ref.mac(16, marks, "key", *parts).hex(),
+                "mark": ref.mac(16, marks, "key", *named).hex(),
                 "text_mark": ref.mac(16, marks, "text", TEXT.encode()).hex(),
             },
         )

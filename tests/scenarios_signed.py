@@ -324,8 +324,8 @@ def _receipts_after_a_rebuild(made: Sequence[bytes]) -> Iterator[Scenario]:
     yield _receipts("rebuilt-in-the-middle", [*made, rebuilt], "chain")
     linked = _receipt(len(made) + 1, ref.hash_256(made[-1]), op="rebuild")
     yield _receipts("rebuilt-anew", [*made, linked], "chain")
-    remembered = {"seq": len(made), "head": ref.hash_256(made[-1])}
-    yield _receipts("rebuilt-after-what-is-remembered", [linked], **remembered)
+    seq, head = len(made), ref.hash_256(made[-1])
+    yield _receipts("rebuilt-after-what-is-remembered", [linked], seq=seq, head=head)
     yield _receipts("begun-in-the-middle", [following], "chain")
 
 

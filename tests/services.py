@@ -4,11 +4,11 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from nacl import bindings
 
@@ -40,11 +40,13 @@ from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
 from relayer.tenants.access import Access
 from relayer.upkeep import provision
+from tests.optional import unwrap
 
 COUNT = "SELECT count(*) FROM memories"
 
 TEAM = Namespace("team")
 OTHER = Namespace("other")
+CUSTODY: Mapping[str, Literal["managed", "sealed"]] = {"managed": "managed", "sealed": "sealed"}
 START = datetime(2031, 5, 4, 9, 30, tzinfo=UTC)
 
 
@@ -76,8 +78,8 @@ class Bench:
         founder = await provision.create_account(
             self.storage,
             label=label,
-            custody=custody,
-            clock=self.clock,  # type: ignore[arg-type]
+            custody=CUSTODY[custody],
+            clock=self.clock,
         )
         chain = await self.storage.accounts.chain(founder.account)
         [root] = open_grant(chain.grants[founder.identity.public_key][0], founder.identity)
@@ -175,11 +177,11 @@ class Bench:
             caller.access.account, caller.keys, [item.id for item in items]
         )
 
-    async def texts(self, caller: Caller, query: str, **members: Any) -> list[str | None]:
+    async def texts(self, caller: Caller, query: str, **members: Any) -> list[str]:
         """Recalled texts, best first."""
         asked = Query(**{"text": query, "namespaces": [TEAM], **members})
         recalled = await self.services.recaller.recall(caller, asked)
-        return [found.memory.text for found in recalled.found]
+        return [unwrap(found.memory.text) for found in recalled.found]
 
     async def sql(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a statement of the test's own: what a meddler could do."""
@@ -268,7 +270,7 @@ def bench_on(
     services = build_services(
         storage, settings, embedder=embedder, language_model=language_model, clock=moment
     )
-    return Bench(settings, storage, services, moment)  # type: ignore[arg-type]
+    return Bench(settings, storage, services, moment)  # type: ignore[arg-type]  # who gave it moves it
 
 
 def random_text() -> str:

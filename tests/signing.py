@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import httpx
 from litestar.types import ASGIApp
@@ -48,8 +49,17 @@ class Signer(httpx.Auth):
         yield request
 
 
+class SigningKey(Protocol):
+    """An identity of the relayer's own kind or of the client's."""
+
+    @property
+    def public_key(self) -> bytes: ...
+
+    def sign(self, data: bytes, /) -> bytes: ...
+
+
 def signed_headers(
-    identity: Identity,
+    identity: SigningKey,
     method: str,
     target: str,
     body: bytes = b"",

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.store import S3Store
@@ -115,7 +116,7 @@ class Swift:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def settings(self, place: str, *, url: str = "") -> dict[str, str]:
+    def settings(self, place: str, *, url: str = "") -> dict[str, Any]:
         """What a relayer has to be told to keep its blobs at `<bucket>[/<prefix>]`."""
         return {
             "blob_store": f"s3://{place}",
@@ -171,7 +172,7 @@ def bucket_store(
 ) -> BucketStore:
     """The relayer's store on a bucket, a new one if none is named; `changes` are settings."""
     named = swift.settings(f"{bucket or swift.bucket()}/relayer/one") | changes
-    settings = Settings(**named)  # type: ignore[arg-type]
+    settings = Settings(**named)
     return BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
 
 

@@ -34,7 +34,7 @@ TALK: Final = [
     "The database lives in Hamburg.",
     "Ben prefers coffee. " + "He tells of the harbour and of ships that never came. " * 30,
 ]
-QUERIES: Final = [
+QUERIES: Final[list[dict[str, Any]]] = [
     {"text": "What does Anna drink?"},
     {"text": "Hamburg database tea cellar Ben", "limit": 3},
     {"text": "MW-4711", "mode": "keyword"},

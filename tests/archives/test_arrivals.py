@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from os import urandom
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from tests.reindex_scene import models_of
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["here", "there"]  # fixtures
+
+Relation = Literal["contradicts", "source", "turn", "merged"]
 
 
 @pytest.mark.parametrize("hours", [-1, HOURS_MAX + 1, 2**40])
@@ -241,7 +243,7 @@ class TestLinks:
     """What is in one namespace reaches into no other, whatever an archive says of it."""
 
     async def linked(
-        self, here: Bench, there: Bench, relation: str
+        self, here: Bench, there: Bench, relation: Relation
     ) -> tuple[Arrival, Caller, Access]:
         """A memory in each of two namespaces, the second linked to the first and back; the owner
         and a writer of the first."""
@@ -267,7 +269,7 @@ class TestLinks:
     @pytest.mark.parametrize("relation", ["source", "turn", "merged", "contradicts"])
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
     async def test_one_between_namespaces_is_cut(
-        self, here: Bench, there: Bench, relation: str, order: tuple[int, int]
+        self, here: Bench, there: Bench, relation: Relation, order: tuple[int, int]
     ) -> None:
         arrival, owner, _ = await self.linked(here, there, relation)
         for number in order:  # each time its target is here by the second request
@@ -277,7 +279,7 @@ class TestLinks:
 
     @pytest.mark.parametrize("relation", ["source", "turn", "merged"])
     async def test_forgetting_one_reaches_no_other_namespace(
-        self, here: Bench, there: Bench, relation: str
+        self, here: Bench, there: Bench, relation: Relation
     ) -> None:
         arrival, owner, agent = await self.linked(here, there, relation)
         mine, other = arrival.memories

@@ -67,6 +67,7 @@ async def spoil(store: BlobStore, database: Database, name: str, data: bytes) ->
         change = "UPDATE blobs SET bytes = $1 WHERE blob_id = $2"
         await database.execute(change, data, blob_hash(name))
         return
+    assert isinstance(store, FolderStore)
     for path in store._folder.rglob(name):
         path.write_bytes(data)
 

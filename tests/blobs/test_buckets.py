@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -80,7 +81,7 @@ class TestSettings:
         ],
     )
     def test_a_bucket_is_found(self, changes: dict[str, str], endpoint: str, prefix: str) -> None:
-        bucket = Settings(**(GIVEN | changes)).bucket  # type: ignore[arg-type]
+        bucket = Settings(**(GIVEN | changes)).bucket
         assert (bucket.name, bucket.endpoint, bucket.prefix) == ("blobs", endpoint, prefix)
 
     @pytest.mark.parametrize(
@@ -124,12 +125,12 @@ class TestSettings:
     )
     def test_what_is_none_is_refused_and_not_repeated(self, changes: dict[str, str]) -> None:
         with pytest.raises(SettingsError) as caught:
-            Settings(**(GIVEN | changes))  # type: ignore[arg-type]
+            Settings(**(GIVEN | changes))
         assert GIVEN["s3_secret_access_key"] not in str(caught.value)
         assert "key:secret" not in str(caught.value)
 
     def test_the_key_is_shown_nowhere(self) -> None:
-        settings = Settings(**GIVEN)  # type: ignore[arg-type]
+        settings = Settings(**GIVEN)
         store = BucketStore(bucket=settings.bucket, deadline_s=1)
         shown = f"{settings!r} {settings.bucket!r} {store!r} {vars(store)} {store._objects.config}"
         assert GIVEN["s3_secret_access_key"] not in shown
@@ -326,8 +327,8 @@ class TestCache:
     def folder(self, tmp_path: Path) -> Interrupted:
         return Interrupted(folder=tmp_path / "blobs")
 
-    async def cached(self, folder: BlobStore, **options: object) -> CachedStore:
-        store = CachedStore(store=folder, **({"bytes_max": 1 << 20} | options))  # type: ignore[arg-type]
+    async def cached(self, folder: BlobStore, **options: Any) -> CachedStore:
+        store = CachedStore(store=folder, **({"bytes_max": 1 << 20} | options))
         await store.put_many(ONE, dict(zip(NAMES, DATA, strict=True)))
         return store
 

@@ -9,7 +9,7 @@ import pytest
 from relayer.database import forgetting, inventory, listing, postings, states
 from relayer.database.pool import Database, Row
 from relayer.memories.turns import LAST_PLACE
-from relayer.sealed.keys import AccountId
+from relayer.sealed.keys import AccountId, Namespace
 from tests.services import OTHER, TEAM, Bench
 
 ROWS = 4_000
@@ -282,7 +282,7 @@ async def test_the_inventory_of_many_namespaces(bench: Bench, large: AccountId) 
     )
     await bench.sql("UPDATE memories SET namespace_id = 3 + seq % 100 WHERE seq > 1000")
     await bench.sql("VACUUM ANALYZE memories, namespaces")
-    reader, names = Reader(bench.storage.database), [f"of {n}" for n in range(3, 103)]
+    reader, names = Reader(bench.storage.database), [Namespace(f"of {n}") for n in range(3, 103)]
     found = await inventory.revisions_after(reader.database, large, 0, names, 50)
     assert [row["seq"] for row in found] == list(range(1001, 1051))
     assert reader.read <= READ_MAX

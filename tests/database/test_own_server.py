@@ -38,8 +38,8 @@ def server(fresh_database: TestDatabase, tmp_path: Path) -> Iterator[OwnServer]:
         yield running
 
 
-def settings(folder: Path, url: str, **changed: object) -> Settings:
-    return Settings(data_dir=folder, database_url=url, **changed)  # type: ignore[arg-type]
+def settings(folder: Path, url: str, **changed: Any) -> Settings:
+    return Settings(data_dir=folder, database_url=url, **changed)
 
 
 async def test_it_is_reached_by_tls_with_everything_checked(

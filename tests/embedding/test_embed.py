@@ -20,7 +20,7 @@ from tests.sentences import PARAPHRASES, sentences
 async def test_builtin_needs_no_endpoint_and_gives_unit_vectors(builtin: BuiltinEmbedder) -> None:
     """capability 3.20: embeddings without any API."""
     vectors = await builtin.embed(sentences())
-    assert (vectors.shape, vectors.dtype) == ((200, 384), np.float32)
+    assert (vectors.shape, vectors.dtype) == ((200, 384), np.dtype(np.float32))
     assert np.isfinite(vectors).all()
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 

@@ -243,7 +243,7 @@ class TestProcesses:
             "UPDATE pgqueuer SET execute_after = now() + interval '1 day' WHERE dedupe_key = $1",
             f"reindex:{other.access.account.hex()}",
         )
-        account, told = caller.access.account, []
+        account, told = caller.access.account, list[Any]()
         async with new.working(), asyncio.timeout(40):
             report = await reindex._ask(
                 new.storage, new.services.indexer.versions, account, [account], told.append

@@ -13,6 +13,7 @@ from relayer.errors import Unavailable
 from relayer.sealed import envelope
 from relayer.tenants.custody import lent
 from tests.embeddings_server import KEY, EmbeddingsServer
+from tests.optional import unwrap
 from tests.reindex_scene import (
     JOBS,
     NEW,
@@ -64,7 +65,7 @@ class TestRefusals:
         text = " ".join(f"Entry {n}: the pump was oiled." for n in range(200))
         server.refuse = "Entry 77:"
         caller, _ = await written(old, text)
-        whole = len(old.services.indexer._embedder.split(text))
+        whole = len(unwrap(old.services.indexer._embedder).split(text))
         parts = [r["part"] for r in await old.sql("SELECT part FROM vectors ORDER BY part")]
         assert parts == list(range(len(parts)))
         assert whole - 2 <= len(parts) < whole  # two passages overlap there at most
@@ -177,7 +178,8 @@ class TestWhatCannotBeOpened:
         caller, _ = await written(old)
         await old.sql("DELETE FROM blobs")
         indexer = changed(old, server).services.indexer
-        account, seen, position = caller.access.account, [], vector_rows.START
+        account, position = caller.access.account, vector_rows.START
+        seen: list[Any] = []
         while len(seen) < 5 and (
             page := await indexer.next_page(account, caller.keys, position, None)
         ):

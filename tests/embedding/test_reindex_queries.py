@@ -200,7 +200,7 @@ class TestQueries:
                 raise error
             return embedder(server, OLD)
 
-        ready, loads = threading.Event(), []  # type: ignore[var-annotated]
+        ready, loads = threading.Event(), list[int]()
         embedders = Embedders(current=embedder(server, NEW), load=load)
         models = [f"{OLD}/6", f"{NEW}/6"]
         recalls = [

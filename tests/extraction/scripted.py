@@ -11,9 +11,10 @@ from relayer.database.pool import Database
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
 from relayer.memories.opening import Caller
+from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import Memory
 from relayer.settings import Settings
-from tests.conftest import EmbeddedPostgres, database_copy
+from tests.conftest import database_copy
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 from tests.services import TEAM, Bench, bench_on
 

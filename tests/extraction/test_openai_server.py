@@ -6,13 +6,17 @@ from typing import Any
 import httpx
 import pytest
 from openai import APIConnectionError, OpenAI
+from openai.types.chat import ChatCompletionFunctionToolParam
 
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
 from tests.thinking import server
 
 __all__ = ["server"]  # a fixture
 
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+TOOL: ChatCompletionFunctionToolParam = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object"}},
+}
 CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 USER = {"role": "user", "content": "hi"}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -64,7 +68,9 @@ def test_tool_calls_are_streamed_and_accumulate(server: OpenAIServer, client: Op
     whole = client.chat.completions.create(
         model=CHAT_MODEL, messages=[{"role": "user", "content": "hi"}], tools=[TOOL]
     )
-    streamed_calls = [call.to_dict() for call in choice.message.tool_calls or []]
+    streamed_calls: list[dict[str, Any]] = [
+        call.to_dict() for call in choice.message.tool_calls or []
+    ]
     for call in streamed_calls:
         del call["index"]
         call["function"].pop("parsed_arguments", None)

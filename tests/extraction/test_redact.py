@@ -5,8 +5,8 @@ import re
 import string
 import uuid
 from collections import Counter
-from re import _constants as op  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as op
+from re import _parser as parser
 from typing import Any
 
 import pytest

@@ -9,6 +9,7 @@ import pytest
 
 from relayer.extraction.transcripts import transcript_messages, transcript_problem
 from tests.extraction.ruled import texts
+from tests.optional import unwrap
 
 MOVED = "I moved to Ghent in May."
 AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -142,7 +143,7 @@ def test_values_as_a_program_prints_them(text: str) -> None:
     elif "moved" in text:
         assert said(text) == [("user", "I moved"), ("assistant", "b")]
     else:
-        [(role, content)] = said(text)
+        [(role, content)] = unwrap(said(text))
         assert role == "user"
         assert content == ast.literal_eval(text)[0]["content"].strip()
 

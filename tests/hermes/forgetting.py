@@ -77,13 +77,13 @@ def test_what_was_forgotten_stays_so_when_its_session_is_compressed_and_forked(
 def test_what_was_forgotten_stays_so_in_a_fork_that_a_messenger_makes(scene: Scene) -> None:
     """Its provider is told the chat, and not from which session it was made."""
     scene.install()
-    said, chat = "Please forget my doctor.", {"gateway_session_key": "agent:main:telegram:dm:7"}
-    with scene.agent("one", **chat) as agent:
+    said, chat = "Please forget my doctor.", "agent:main:telegram:dm:7"
+    with scene.agent("one", gateway_session_key=chat) as agent:
         agent.turn(DOCTOR, session="one")
         agent.call("on_session_end", [])
         forgets(agent, "one", said, 2)
         agent.stop()
-        assert agent.call("start", "two", **chat)
+        assert agent.call("start", "two", gateway_session_key=chat)
         agent.turn(FACT, session="two")
         agent.call("on_pre_compress", history(DOCTOR, said, FACT, MOVE))
         agent.stop()

@@ -8,6 +8,7 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -257,7 +258,7 @@ def test_a_profile_that_is_one_agents_own_is_used_as_it_is(scene: Scene, tmp_pat
     ],
     ids=lambda told: "-".join(told.values()),
 )
-def test_runs_that_serve_nobody_write_nothing(scene: Scene, told: dict[str, str]) -> None:
+def test_runs_that_serve_nobody_write_nothing(scene: Scene, told: dict[str, Any]) -> None:
     scene.install()
     kept = stored(scene, "The offsite of Team Heron is in Lisbon.")
     with scene.agent("one", **told) as agent:

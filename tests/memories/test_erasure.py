@@ -249,7 +249,7 @@ class TestFilter:
         for name, (narrowing, wanted) in FILTERS.items():
             ids = await self.fill(bench, caller)
             [elsewhere] = await bench.remember(caller, "About tea.", namespace=OTHER)
-            times = {
+            times: dict[str, Any] = {
                 k: bench.clock() + timedelta(hours=v) if k in ("after", "before") else v
                 for k, v in narrowing.items()
             }
@@ -272,12 +272,10 @@ class TestFilter:
         caller = await bench.unlocked(founder, TEAM)
         await bench.remember(caller, "Anna prefers tea.", tags=("drinks",), kind="preference")
         bare = await bench.caller(founder)
-        for narrowing in ({"tags": ("drinks",)}, {"source": "chat"}):
+        by_tag = Filter(namespace=TEAM, tags=("drinks",))
+        for narrowed in (by_tag, Filter(namespace=TEAM, source="chat")):
             with pytest.raises(NotAllowed) as caught:
-                await bench.services.forgetting.forget_matching(
-                    bare,
-                    Filter(namespace=TEAM, **narrowing),  # type: ignore[arg-type]
-                )
+                await bench.services.forgetting.forget_matching(bare, narrowed)
             assert caught.value.code == "unlock_required"
         chosen = Filter(namespace=TEAM, kind="preference")
         assert (await bench.services.forgetting.forget_matching(bare, chosen)).erased == 1
@@ -477,7 +475,7 @@ class TestRevisions:
 
 
 class TestNothingComesBack:
-    async def test_a_late_vector(self, hybrid: Bench) -> None:
+    async def test_a_late_vector(self, hybrid: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         """The embedding begins before, and is stored after."""
         caller = await hybrid.caller(await hybrid.account())
         [stored] = await hybrid.remember(caller, "Anna prefers tea.")
@@ -490,15 +488,13 @@ class TestNothingComesBack:
             await go.wait()
             return await inner(*arguments, **named)
 
-        embedder.embed = slow  # type: ignore[method-assign]
-        try:
+        with monkeypatch.context() as patch:
+            patch.setattr(embedder, "embed", slow)
             late = asyncio.create_task(hybrid.embed(caller, [stored]))
             await begun.wait()
             await hybrid.services.forgetting.forget(caller.access, stored.id)
             go.set()
             await late
-        finally:
-            embedder.embed = inner  # type: ignore[method-assign]
         assert await hybrid.value(LEFT) == 0
 
     async def test_a_retried_request(self, bench: Bench) -> None:

@@ -11,6 +11,7 @@ import pytest
 from relayer.record import Draft, decode, encode, first_stored_at, is_kept, new_id
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
+from tests.optional import unwrap
 
 WRITER = PublicKey(bytes(range(32)))
 DRAFT = Draft(
@@ -33,7 +34,7 @@ def test_round_trip() -> None:
 
 @pytest.mark.parametrize("minutes", [-720, -210, 0, 60, 840])
 def test_the_time_of_a_turn_comes_back_in_its_zone(minutes: int) -> None:
-    there = DRAFT.event_time.astimezone(timezone(timedelta(minutes=minutes)))
+    there = unwrap(DRAFT.event_time).astimezone(timezone(timedelta(minutes=minutes)))
     turn = replace(DRAFT, event_time=there)
     read, _ = decode(encode(turn, WRITER, turn=True))
     assert read.event_time is not None

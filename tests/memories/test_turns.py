@@ -25,6 +25,7 @@ from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
 from tests.erasing import keep_turn, link
 from tests.openai_server import OpenAIServer
+from tests.optional import unwrap
 from tests.rotator import rotator
 from tests.services import TEAM, Bench
 from tests.talking import AWAY, analyze, choose, facts
@@ -311,7 +312,7 @@ class TestOver:
         assert await self.shown(thinking, caller) == []
         for use in (thinking.services.turns.get, thinking.services.analysis.again):
             with pytest.raises(NotFound):
-                await use(caller, told.kept)
+                await use(caller, unwrap(told.kept))
         await thinking.services.expiry.expire()
         assert await turns(thinking) == []
         assert await thinking.texts(caller, "window seats", mode="keyword") == [FACT]

@@ -25,7 +25,8 @@ class TestEmbed:
         [found] = (await hybrid.services.recaller.recall(caller, query)).found
         assert found.hit.cosine is not None
         assert found.hit.cosine > 0.4
-        assert (found.hit.relevance, found.hit.distance) == (0, pytest.approx(1 - found.hit.cosine))
+        assert found.hit.relevance == 0
+        assert found.hit.distance == pytest.approx(1 - found.hit.cosine)
 
     async def test_again_changes_nothing(self, hybrid: Bench) -> None:
         """capability 2.21: what has its vector is not embedded again."""

@@ -124,11 +124,11 @@ def test_what_another_session_sent_is_known_after_a_restart(machine: Machine) ->
         },
         {"role": "assistant", "content": "I prefer the shop of the crawler."},
     ]
-    told = {"success": True, "messages": [*sent, *ENDED["messages"]]}
+    said = [*sent, *ENDED["messages"]]
     with running_gateway(machine), hosted(machine) as host:
         for provenance in ("none", {"kind": 5}, None):
             odd = {"role": "assistant", "content": "Noted.", "provenance": provenance}
-            event = {**told, "messages": [*told["messages"], odd]}
+            event = {"success": True, "messages": [*said, odd]}
             host.call(hook="agent_end", event=event, ctx=ANNA)
         wait_for(machine, "anna", TEA)
     assert machine.texts("anna") == [TEA]

@@ -17,6 +17,7 @@ from relayer.postgres.cluster import Cluster
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.postgres.programs import Account, first_closed
 from relayer.postgres.server import Server
+from tests.optional import unwrap
 
 ROOT = os.geteuid() == 0
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -56,10 +57,11 @@ class User:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self._input, self._output = unwrap(process.stdin), unwrap(process.stdout)
 
     def _read(self, word: str) -> str:
-        line = self.process.stdout.readline()
-        assert line.startswith(word), line + self.process.stderr.read()
+        line = self._output.readline()
+        assert line.startswith(word), line + unwrap(self.process.stderr).read()
         return line.removeprefix(word).strip()
 
     async def ready(self) -> str:
@@ -72,8 +74,8 @@ class User:
         return await asyncio.to_thread(self._read, "interrupted")
 
     async def leave(self) -> None:
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self._input.write("\n")
+        self._input.flush()
         await asyncio.to_thread(self._read, "stopped")
         await asyncio.to_thread(self.process.wait)
 

@@ -17,6 +17,7 @@ import pytest
 from relayer.postgres import launch as postgres_launch
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import choose_account
+from tests.optional import unwrap
 from tests.postgres.servers import (
     NOBODY,
     NOBODY_ACCOUNT,
@@ -91,7 +92,7 @@ if ROOT:
         user = start_user(users, data / "new", path=(programs,))
         dsn = await user.ready()
         assert await fetch(dsn, "SELECT '[1]'::vector::text") == "[1]"
-        pid = server_of(data / "new").pid()
+        pid = unwrap(server_of(data / "new").pid())
         status = status_of(pid)
         mask = 0 if closed == "nothing" else 1 << postgres_launch.CAP_DAC_READ_SEARCH
         for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):

@@ -13,6 +13,7 @@ import pytest
 
 from relayer.locks import try_lock
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
+from tests.optional import unwrap
 from tests.postgres.servers import KEEP, User, ends, fetch, run, server_of, start_user
 
 
@@ -50,7 +51,7 @@ async def test_last_user_stops_the_server(
     await starter.ready()
     joiner = start_user(users, data_dir)
     dsn = await joiner.ready()
-    pid = server_of(data_dir).pid()
+    pid = unwrap(server_of(data_dir).pid())
     first, last = (starter, joiner) if leaves_first == "starter" else (joiner, starter)
     await first.leave()
     assert server_of(data_dir).pid() == pid
@@ -76,7 +77,7 @@ async def test_killed_user_leaves_a_server_that_the_next_one_takes_over(
 ) -> None:
     killed = start_user(users, data_dir)
     await killed.ready()
-    pid = server_of(data_dir).pid()
+    pid = unwrap(server_of(data_dir).pid())
     killed.kill()
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         assert server_of(data_dir).pid() == pid
@@ -100,7 +101,7 @@ async def test_killed_server_recovers_what_was_committed(
 ) -> None:
     user = start_user(users, data_dir)
     await run(await user.ready(), KEEP)
-    old = server_of(data_dir).pid()
+    old = unwrap(server_of(data_dir).pid())
     os.kill(old, signal.SIGKILL)
     if user_dies_too:
         user.kill()
@@ -119,7 +120,7 @@ async def test_killed_server_is_brought_back_under_its_user(
         watch = asyncio.create_task(postgres.keep_up())
         for _ in range(2):
             await run(postgres.dsn, KEEP)
-            old = server_of(data_dir).pid()
+            old = unwrap(server_of(data_dir).pid())
             os.kill(old, signal.SIGKILL)
             await ends(old)
             async with asyncio.timeout(60):
@@ -154,7 +155,7 @@ async def test_a_process_short_of_files_goes_on_looking_after_its_server(
         monkeypatch.setattr(Path, "read_text", too_many)
         watch = asyncio.create_task(postgres.keep_up())
         await failed.wait()
-        old = server_of(data_dir).pid()
+        old = unwrap(server_of(data_dir).pid())
         os.kill(old, signal.SIGKILL)
         await ends(old)
         async with asyncio.timeout(60):
@@ -166,7 +167,8 @@ async def test_a_process_short_of_files_goes_on_looking_after_its_server(
 async def fetched(postgres: EmbeddedPostgres) -> int | None:
     """What was kept, or nothing while the server is on its way up."""
     try:
-        return int(await fetch(postgres, "SELECT v FROM kept"))
+        kept: Any = await fetch(postgres, "SELECT v FROM kept")
+        return int(kept)
     except (OSError, asyncpg.PostgresError):
         return None
 
@@ -175,7 +177,7 @@ async def test_stop_after_the_server_was_killed(data_dir: Path) -> None:
     postgres = EmbeddedPostgres(data_dir=data_dir)
     async with postgres:
         assert postgres.is_running()
-        pid = server_of(data_dir).pid()
+        pid = unwrap(server_of(data_dir).pid())
         os.kill(pid, signal.SIGKILL)
         await ends(pid)
         assert not postgres.is_running()
@@ -220,7 +222,7 @@ async def test_start_waits_for_the_processes_of_a_killed_server(data_dir: Path) 
 
 
 async def test_start_waits_for_shared_memory_that_no_lock_tells_of(data_dir: Path) -> None:
-    foreign = try_lock(data_dir / "foreign.lock", fcntl.LOCK_EX)
+    foreign = unwrap(try_lock(data_dir / "foreign.lock", fcntl.LOCK_EX))
     await server_of(data_dir).launch(foreign, timeout_s=10)
     os.close(foreign)
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:

@@ -23,7 +23,7 @@ def given_by_name() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-                yield from (v.value for v in values if isinstance(v, ast.Constant))
+                yield from (str(v.value) for v in values if isinstance(v, ast.Constant))
 
 
 def test_every_code_is_told_and_no_other() -> None:

@@ -55,6 +55,7 @@ def _of_litestar() -> dict[str, tuple[object, str]]:
     node = app.asgi_router.root_route_map_node
     called = node.children["/"].asgi_handlers["GET"]
     found, model = route.route_handler_map["GET"]
+    scope: Any = {"type": "http"}  # all that the request looks at here
     return {
         "a node of the router": (node, "children"),
         "what is called for a method": (called, "asgi_app _replace"),
@@ -66,7 +67,7 @@ def _of_litestar() -> dict[str, tuple[object, str]]:
             " parsed_fn_signature resolve_after_response resolve_before_request resolve_guards"
             " resolve_request_class resolve_response_class to_response",
         ),
-        "a request": (Request({"type": "http"}), "_body"),  # type: ignore[typeddict-item]
+        "a request": (Request(scope), "_body"),
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.model_fixture import upstream_folder
+from tests.optional import unwrap
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "deploy/requirements/runtime.txt"
@@ -43,8 +44,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env")
     binaries = folder / "env/bin"
     # By the pip of the checks, which is quicker than the one that Python brings.
-    install = (sys.executable, "-m", "pip", "--python", str(binaries / "python"))
-    install = (*install, "install", "-q", "--root-user-action", "ignore")
+    pip = (sys.executable, "-m", "pip", "--python", str(binaries / "python"))
+    install = (*pip, "install", "-q", "--root-user-action", "ignore")
     # What is never imported need not be compiled.
     run(*install, "--no-compile", "--no-deps", "--require-hashes", "-r", str(RUNTIME))
     # As the image and the service do without it.
@@ -86,9 +87,9 @@ def test_installed_commands_do_the_main_job(
         text=True,
         cwd="/",
     )
+    output = unwrap(process.stdout)
     try:
-        assert process.stdout is not None
-        match = re.search(r"ready at (\S+)", process.stdout.readline())
+        match = re.search(r"ready at (\S+)", output.readline())
         assert match is not None
         profile = {"MEMRELAY_PROFILE": str(tmp_path / "profile.json")}
         run(memrelay, "init", match[1], **profile)
@@ -98,7 +99,7 @@ def test_installed_commands_do_the_main_job(
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
-        process.stdout.close()
+        output.close()
 
 
 def test_only_what_is_left_out_on_purpose_is_missing(installed: Path) -> None:

@@ -84,7 +84,7 @@ async def _summarise(
     assert ({*made.tags}, made.event_time, made.kind) == (tags, happened, "summary")
     said = Revision(made.text, tuple(made.tags), walk.bench.clock())
     walk.must.memories[memory_id] = Kept(
-        made.namespace, [said], None, kind="summary", happened=happened,
+        Namespace(made.namespace), [said], None, kind="summary", happened=happened,
         made_of=frozenset(source_ids),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from relayer.memories.opening import Caller
 from relayer.record import AGAINST, CONTRADICTION, PENDING, Memory
+from relayer.sealed.keys import Namespace
 from tests.properties.consolidating import FILLER
 from tests.properties.dictionary import Kept, Revision, canonical
 from tests.talking import choose
@@ -32,14 +33,15 @@ async def contradict(walk: "Walk", caller: Caller) -> str:
         caller, text, namespace=old.namespace, metadata={AGAINST: str(old.id)}, contradicts=old,
         confidence=confidence, review=review, said_at=said_at,
     )  # fmt: skip
-    fact = (old.namespace, "fact", canonical(text), None)
+    namespace = Namespace(old.namespace)
+    fact = (namespace, "fact", canonical(text), None)
     known = walk.must.known(fact)
     assert [stored.id] * stored.duplicate == known
     if known:
         walk.must.memories[stored.id].said_again(None)
         return f"{text!r} again, {stored.id}"
     walk.must.make_room(fact)
-    new = Kept(old.namespace, [Revision(text, (), walk.bench.clock())], None, review=review)
+    new = Kept(namespace, [Revision(text, (), walk.bench.clock())], None, review=review)
     walk.must.memories[stored.id] = new
     yields = rule == "newer_wins" and confidence != "low"
     yields &= not (confidence == "medium" and old.confidence == "high")

@@ -220,8 +220,9 @@ class Dictionary:
     def merged_into(self, memory_id: uuid.UUID) -> list[uuid.UUID]:
         """A memory, what it is merged into, and so on."""
         above = self.memories[memory_id].superseded_by
-        merged = above is not None and (above, memory_id) in self.merged
-        return [memory_id, *(self.merged_into(above) if merged else [])]
+        if above is None or (above, memory_id) not in self.merged:
+            return [memory_id]
+        return [memory_id, *self.merged_into(above)]
 
     def is_still_said(self, memory_id: uuid.UUID) -> bool:
         """Whether it holds, or what it was merged into and was not edited since."""

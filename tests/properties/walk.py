@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,7 +174,11 @@ class Walk:
                 await self.bench.services.reviser.edit(caller, memory_id, Edit(changes={}))
             assert refused.value.code == "memory.opaque"
             return f"{memory_id} refused: memory.opaque"
-        members = {"text": self.text(), "tags": self.tags(), "expires_at": self.later()}
+        members: dict[str, Any] = {
+            "text": self.text(),
+            "tags": self.tags(),
+            "expires_at": self.later(),
+        }
         changes = {k: v for k, v in members.items() if self.chance.random() < 0.6}
         edit = Edit(changes=changes)
         code = "memory.superseded" if kept.superseded_at is not None else None
@@ -197,7 +202,7 @@ class Walk:
             now = self.bench.clock()
             kept.revisions.append(Revision(str(after["text"]), tags, now))
             kept.stale = False
-            kept.given_end = changes.get("expires_at", kept.given_end)  # type: ignore[assignment]
+            kept.given_end = changes.get("expires_at", kept.given_end)
             self.must.outdate(memory_id)
         return f"{memory_id} {changes}"
 
@@ -296,13 +301,14 @@ class Walk:
     async def forget_matching(self, caller: Caller) -> str:
         tag = self.chance.choice([None, *TAGS])
         pinned = self.chance.choice([None, False, True])
-        state = self.chance.choice(["active", "superseded", "rejected", "pending_review", "all"])
+        states: list[Any] = ["active", "superseded", "rejected", "pending_review", "all"]
+        state = self.chance.choice(states)
         before = self.chance.choice([None, *self.moments[-6:]])
         chosen = Filter(
             namespace=self.chance.choice([TEAM, OTHER]),
             tags=() if tag is None else (tag,),
             pinned=pinned,
-            state=state,  # type: ignore[arg-type]
+            state=state,
             before=before,
         )
         wanted = {

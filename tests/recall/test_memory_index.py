@@ -1,6 +1,7 @@
 """Namespaces held in memory: what they find, that they are never old, and how much they take."""
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +15,7 @@ from relayer.database import memory_index as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
-from relayer.database.recall import Evidence
+from relayer.database.recall import Evidence, rows_of
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored
@@ -156,7 +157,7 @@ class TestFinding:
         caller = await twins.caller(twins.plain)
         [old] = await twins.plain.remember(caller, "Zelda keeps zebras in Zanzibar.")
         request = await twins.caller(twins.held)
-        page, done = rows.page, []
+        page, done = rows.page, list[str]()
 
         async def supersede() -> None:
             [new] = await twins.plain.remember(caller, "Zelda keeps zebras in Zambia.")
@@ -467,7 +468,7 @@ class TestRows:
     ) -> None:
         """What changes between the search and the reading is shown, and forgotten again."""
         await twins.hold(TEAM)
-        rows_of, changed = resident_index.rows_of, []
+        changed: list[uuid.UUID] = []
         [first, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
 
         async def late(database: Any, *, account: Any, seqs: Sequence[int]) -> Any:

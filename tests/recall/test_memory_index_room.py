@@ -15,6 +15,7 @@ from relayer.database.index_steps import note_change, note_step
 from relayer.memory_index import index as resident_index
 from relayer.memory_index import namespace
 from relayer.memory_index.index import MemoryIndex
+from relayer.memory_index.namespace import updated
 from relayer.sealed.keys import Namespace
 from tests.services import OTHER, TEAM
 from tests.twins import (
@@ -147,11 +148,11 @@ class TestRoom:
         if aside:
             bound = (await held_now(twins)).size_bytes + 60 * 2 * DIM
         monkeypatch.setattr(resident_index, "COPIED_BYTES_AT_ONCE_MAX", bound)
-        copy, threads = resident_index.updated, []
+        threads: list[threading.Thread] = []
 
         def noting(*arguments: Any) -> Any:
             threads.append(threading.current_thread())
-            return copy(*arguments)
+            return updated(*arguments)
 
         monkeypatch.setattr(resident_index, "updated", noting)
         await long_memories(twins, 1, 60)

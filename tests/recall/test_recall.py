@@ -290,8 +290,8 @@ class TestFilters:
         await bench.remember(caller, *texts)
         query = "What does Anna usually drink with her tea at breakfast, or for lunch?"
         for mode in ("hybrid", "keyword", "keyword_first"):
-            found = await bench.texts(caller, query, min_relevance=0.2, mode=mode)
-            assert sorted(map(str, found)) == sorted(texts[:2])
+            relevant = await bench.texts(caller, query, min_relevance=0.2, mode=mode)
+            assert sorted(relevant) == sorted(texts[:2])
         question = "tea, and what Anna thinks of it"
         floors = (0.0, 0.3, 0.5, 0.9)
         found = [await bench.texts(caller, question, min_relevance=floor) for floor in floors]

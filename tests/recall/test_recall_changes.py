@@ -10,7 +10,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from tests.services import Bench
 
-Change = Callable[[Bench, Caller, Any], Awaitable[Any]]
+Meddler = Callable[[Bench, Caller, Any], Awaitable[Any]]
 
 
 @pytest.fixture
@@ -31,15 +31,16 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Awaitable
     return after_next_search
 
 
-def edited(**changes: Any) -> Change:
+def edited(**changes: Any) -> Meddler:
     return lambda bench, caller, memory_id: bench.services.reviser.edit(
         caller, memory_id, Edit(changes=changes)
     )
 
 
-def stated(**state: Any) -> Change:
+def stated(**changes: Any) -> Meddler:
+    wanted: Any = changes  # any members of a `Change`
     return lambda bench, caller, memory_id: bench.services.state_changer.set_state(
-        caller.access, memory_id, state
+        caller.access, memory_id, wanted
     )
 
 
@@ -57,7 +58,7 @@ def stated(**state: Any) -> Change:
 async def test_what_no_longer_is_what_was_asked_for_is_not_found(
     bench: Bench,
     between: Callable[[Callable[[], Awaitable[Any]]], None],
-    change: Change,
+    change: Meddler,
     query: dict[str, Any],
 ) -> None:
     caller = await bench.caller(await bench.account())

@@ -9,6 +9,7 @@ from relayer.query import rank
 from relayer.query.fusion import Weights as LegWeights
 from relayer.sealed import index
 from relayer.words import words
+from tests.optional import unwrap
 from tests.recalling import found
 from tests.services import OTHER, TEAM, Bench
 
@@ -251,7 +252,7 @@ class TestUnknown:
         await hybrid.embed(caller, stored)
         hits = await found(hybrid, caller, "磁盘服务器满了吗", mode="vector")
         assert len(hits) == 3
-        cosines = [f.hit.cosine for f in hits]
+        cosines = [unwrap(f.hit.cosine) for f in hits]
         assert cosines == sorted(cosines, reverse=True)
         assert all(f.hit.distance == 1 - (f.hit.cosine or 0) for f in hits)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from relayer.database import recall as search
 from relayer.embedding.embedders import Embedder
+from relayer.sealed.keys import AccountId
 from tests.services import Bench
 
 
@@ -15,7 +16,7 @@ class TestPlan:
 
     ROWS = 3_000
 
-    async def fill(self, bench: Bench, embedder: Embedder) -> tuple[bytes, list[int]]:
+    async def fill(self, bench: Bench, embedder: Embedder) -> tuple[AccountId, list[int]]:
         """Many accounts of several namespaces, as SQL can make them: bytes do not matter to a plan.
 
         The one that is asked has 20 memories in the first, and many more in its others.

@@ -98,7 +98,7 @@ async def test_a_question_that_is_searched_again_is_one(
     """A memory loses what is asked for between the search and the opening."""
     caller = await hybrid.caller(await hybrid.account())
     [stored] = await hybrid.remember(caller, "Anna likes green tea.", tags=["tea"])
-    recaller, before, changed = hybrid.services.recaller, counted(), []
+    recaller, before, changed = hybrid.services.recaller, counted(), list[Edit]()
     opened = recaller._open_best
 
     async def late(*arguments: Any) -> Any:

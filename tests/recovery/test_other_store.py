@@ -135,7 +135,9 @@ async def test_a_store_restored_from_before_an_account_is_taken(
     rmtree(blobs_folder)
     copy.rename(blobs_folder)
     await start(outside)
-    assert [r.event for r in caplog.records if hasattr(r, "accounts")] == ["replay.missing"]
+    assert [vars(r)["event"] for r in caplog.records if hasattr(r, "accounts")] == [
+        "replay.missing"
+    ]
 
 
 async def test_a_store_of_a_release_without_marks_is_taken(

@@ -9,8 +9,8 @@ import pytest
 from relayer.database.accounts import lock_account
 from relayer.database.collection import note_lasting
 from relayer.errors import Corrupted, Unavailable
-from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 from relayer.upkeep.provision import NewKey
@@ -70,7 +70,7 @@ def reads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(bench, monkeypatch)
 
 
-async def forgetful(bench: Bench) -> tuple[NewKey, Caller, Remembered]:
+async def forgetful(bench: Bench) -> tuple[NewKey, Caller, Stored]:
     """An account's founder, a caller, the first memory of some; others were forgotten."""
     founder = await bench.account()
     await bench.revoke(founder, (await bench.key(founder, TEAM)).identity.public_key)
@@ -84,7 +84,7 @@ async def forgetful(bench: Bench) -> tuple[NewKey, Caller, Remembered]:
     return founder, caller, kept
 
 
-async def blob_of(bench: Bench, one: Remembered) -> str:
+async def blob_of(bench: Bench, one: Stored) -> str:
     return to_base64url(
         await bench.value("SELECT blob_id FROM memories WHERE memory_id = $1", one.id)
     )

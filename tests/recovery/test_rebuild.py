@@ -146,7 +146,7 @@ async def test_the_store_is_not_read_each_minute_while_keys_are_missing(
     await lost.unlocked(founder, TEAM, hold_s=300)
     await completed(lost, founder)  # gives a row back
     await completed(lost, founder)  # finds that there is nothing more to do
-    read, get_many = [], FolderStore.get_many
+    read, get_many = list[str](), FolderStore.get_many
 
     async def counted(store: FolderStore, account: AccountId, names: Sequence[str]) -> Any:
         read.extend(names)
@@ -279,8 +279,8 @@ async def test_what_was_rebuilt_is_not_behind_its_store(bench: Bench, lose: Lose
 
 async def test_no_request_passes_again_afterwards(bench: Bench, lose: Lose) -> None:
     founder, path = await bench.account(), "/v1/usage"
-    named = {"account": account_text(founder.account), "timestamp_s": int(time.time())}
-    headers = signed_headers(founder.identity, "GET", path, b"", **named)
+    account, now_s = account_text(founder.account), int(time.time())
+    headers = signed_headers(founder.identity, "GET", path, b"", account=account, timestamp_s=now_s)
     settings = replace(bench.settings, embedder="none")
 
     async def answered(storage: Storage) -> int:

@@ -79,7 +79,10 @@ async def test_an_edit_does_not_hide_what_a_summary_was_made_of(
     first, *others = await happened(bench, caller, *MEETINGS, day=week(bench))
     _, [made] = await consolidated(bench, caller)
     bench.clock.advance(60)
-    for changes in ({"metadata": {}}, {"text": "Anna saw the landlord five times."}):
+    edits: list[dict[str, Any]] = [
+        {"metadata": {}}, {"text": "Anna saw the landlord five times."},
+    ]  # fmt: skip
+    for changes in edits:
         await bench.services.reviser.edit(caller, made["memory_id"], Edit(changes=changes))
     before = await bench.sql(LINKS)
     lost, again = await after_the_loss(bench, lose, founder)

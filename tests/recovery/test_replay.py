@@ -398,13 +398,15 @@ class TestGrants:
         caller = await bench.caller(founder)
         [erased] = await bench.remember(caller, "Anna prefers tea.")
         [[gone]] = await database.fetch(BLOB_ID, erased.id)
-        stored = await bench.storage.blobs.get_many(founder.account, [to_base64url(gone)])
+        name = to_base64url(gone)
+        stored = (await bench.storage.blobs.get_many(founder.account, [name]))[name]
+        assert isinstance(stored, bytes)
         await bench.services.memory.forget(caller.access, erased.id)
         saved = await backup(database)
         [later] = await bench.remember(caller, "Ben sells cups.")
         [[put_since]] = await database.fetch(BLOB_ID, later.id)
         await put_back(database, saved)
-        await bench.storage.blobs.put_many(founder.account, stored)  # its deletion was due
+        await bench.storage.blobs.put_many(founder.account, {name: stored})  # its deletion was due
         now, account = bench.clock(), founder.account
         await intend(database, account=account, blob_ids=[put_since], due_at=now + GRACE)
         await intend(database, account=account, blob_ids=[gone], due_at=now)

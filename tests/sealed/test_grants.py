@@ -180,7 +180,7 @@ def test_a_copy_judges_depth_by_its_own_history() -> None:
 
 
 def test_a_join_with_any_bit_changed_or_cut_anywhere_proves_nothing() -> None:
-    names = {
+    names: dict[str, Any] = {
         "account": ACCOUNT,
         "issuer": FOUNDER.public_key,
         "recipient": AGENT.public_key,

@@ -81,7 +81,7 @@ def made(kind: type) -> Any:
     try:
         return kind(**values)
     except Exception:  # it checks more than we know how to fill: then without its checks
-        one = kind.__new__(kind)
+        one: Any = object.__new__(kind)
         for name, value in values.items():
             object.__setattr__(one, name, value)
         return one
@@ -130,7 +130,7 @@ def test_what_holds_a_keys_bytes_is_not_copied_out_of_its_process(kind: type) ->
 
 @pytest.mark.parametrize("secret", [primitives.Secret, client_keys.Secret])
 def test_a_secret_is_its_bytes_and_nothing_else(secret: type[bytes]) -> None:
-    hidden = secret(CANARY)
+    hidden: Any = secret(CANARY)
     assert hidden == CANARY
     assert hidden.hex() == CANARY.hex()
     for text in (

@@ -126,8 +126,8 @@ def test_another_key_model_or_size_turns_otherwise() -> None:
     ]
     for one, two in pairwise([*results, results[0]]):
         assert abs(float((one @ two.T)[0, 0])) < 0.7
-    orders = [derive_vector_turn(TEAM, "a", size).orders[:, :64] for size in (64, 65)]
-    assert not np.array_equal(*orders)
+    small, large = (derive_vector_turn(TEAM, "a", size).orders[:, :64] for size in (64, 65))
+    assert not np.array_equal(small, large)
 
 
 @pytest.mark.parametrize("size", [-1, 0, DIMENSION_MAX + 1])

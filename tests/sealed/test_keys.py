@@ -101,7 +101,7 @@ def test_an_account_has_one_spelling(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0x{}", "{}\n", " {}", "{}0", "", "AB" * 32, "٠" * 64])
 def test_a_public_key_has_one_spelling(text: str) -> None:
-    assert parse_public_key(ACCOUNT.hex()) == ACCOUNT
+    assert parse_public_key(ACCOUNT.hex()) == bytes(ACCOUNT)
     refused(parse_public_key, text.format(ACCOUNT.hex()))
 
 

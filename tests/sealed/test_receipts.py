@@ -13,7 +13,7 @@ from tests.sealed.altered import RELAYER, flips, refused
 
 def test_any_bit_changed_in_any_receipt_breaks_the_chain() -> None:
     chain = list(scenarios_signed._receipt_chain())
-    start = {"seq": 0, "head": receipts.FIRST_PREVIOUS}
+    start: dict[str, Any] = {"seq": 0, "head": receipts.FIRST_PREVIOUS}
     assert verify_chain(chain, RELAYER.public_key, **start)[0] == 3
     for at, signed in enumerate(chain):
         for broken in [*flips(signed), signed[:-1]]:

@@ -47,7 +47,8 @@ class _Hook(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.told.append(f"{self.headers}\n".encode() + body)  # type: ignore[attr-defined]
+        assert isinstance(self.server, _HookServer)
+        self.server.told.append(f"{self.headers}\n".encode() + body)
         self.send_response(204)
         self.end_headers()
 
@@ -55,14 +56,19 @@ class _Hook(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class _HookServer(http.server.ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Hook)
+        self.told: list[bytes] = []
+
+
 @contextmanager
 def hook() -> Iterator[tuple[str, list[bytes]]]:
     """A web server on loopback: its URL, and what came."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hook)
-    server.told = []  # type: ignore[attr-defined]
+    server = _HookServer()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", server.told  # type: ignore[attr-defined]
+    yield f"http://127.0.0.1:{server.server_port}", server.told
     server.shutdown()
     thread.join()
     server.server_close()

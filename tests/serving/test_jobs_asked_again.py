@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+from pgqueuer.types import QueueEntrypoint, QueueManagerId
 
 from relayer.acknowledgements import Acknowledgements
 from relayer.database import queue
@@ -183,8 +184,8 @@ async def dequeued(worker: Any, kind: str, *, at_once: int = 10) -> list[Any]:
     """The jobs that a worker gets that asks now."""
     return await Queries(AsyncpgDriver(worker)).dequeue(
         batch_size=at_once,
-        entrypoints={kind: EntrypointExecutionParameter(0)},
-        queue_manager_id=uuid.uuid4(),
+        entrypoints={QueueEntrypoint(kind): EntrypointExecutionParameter(0)},
+        queue_manager_id=QueueManagerId(uuid.uuid4()),
         global_concurrency_limit=None,
         heartbeat_timeout=timedelta(seconds=30),
     )

@@ -16,6 +16,7 @@ from relayer.upkeep.provision import NewKey
 from tests.life import WAIT_S_MAX
 from tests.lifespan import living
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
+from tests.optional import unwrap
 from tests.signing import client_of, signer_of
 
 
@@ -42,7 +43,7 @@ async def test_one_that_cannot_be_closed_keeps_no_other_open(
     closed = []
 
     async def fail(client: openai.AsyncOpenAI) -> None:
-        closed.append(client.base_url.port)
+        closed.append(unwrap(client.base_url.port))
         raise OSError
 
     monkeypatch.setattr(openai.AsyncOpenAI, "close", fail)

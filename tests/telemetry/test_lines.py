@@ -120,7 +120,7 @@ async def test_any_other_is_replaced(app: ASGIApp) -> None:
     for sent in OTHERS:
         with lines("relayer.http") as found:
             async with client_of(app) as client:
-                answer = await client.get("/v1/keys", headers={"x-request-id": sent.encode()})
+                answer = await client.get("/v1/keys", headers={b"x-request-id": sent.encode()})
         told = answer.headers["x-request-id"]
         assert UUID.fullmatch(told), sent
         assert answer.json()["request_id"] == told

@@ -46,7 +46,7 @@ async def failing(readiness: Readiness) -> set[str]:
 def ready(database: Database, settings: Settings, **members: Any) -> Readiness:
     if "blobs" not in members:
         members["blobs"] = blobs_on(settings, database)
-    usual = {"works": lambda: True, "deadline_s": WAIT_S_MAX}
+    usual: dict[str, Any] = {"works": lambda: True, "deadline_s": WAIT_S_MAX}
     return Readiness(database=database, settings=settings, **usual | members)
 
 

@@ -33,6 +33,7 @@ from relayer.upkeep.backup import BackupError, Manifest, create, restore
 from tests.conftest import TestDatabase, database_copy
 from tests.forked import forked
 from tests.life import WAIT_S_MAX, until
+from tests.optional import unwrap
 from tests.processes import RunningRelayer, client, create_account, lasting_port, running_relayer
 
 TEAM = "team"
@@ -86,7 +87,7 @@ def store(folder: Path, name: str, *, outside: bool) -> dict[str, str]:
 
 def texts(agent: SyncMemoryClient, query: str) -> set[str]:
     found = agent.recall(query, namespace=TEAM, limit=100, mode="keyword")
-    return {one.text for one in found.results}
+    return {unwrap(one.text) for one in found.results}
 
 
 @contextmanager
@@ -258,7 +259,7 @@ async def test_a_backup_that_is_not_whole_is_refused(
 
 def test_a_backup_has_no_key_and_is_its_owner_s_alone(lost: Lost) -> None:
     seed = (lost.folder / "safe/relayer.key").read_text().split()[0]
-    command = [find_binaries() / "pg_restore", "--file=-", str(lost.backup / "database.dump")]
+    command = [str(find_binaries() / "pg_restore"), "--file=-", str(lost.backup / "database.dump")]
     dumped = subprocess.run(command, capture_output=True, check=True, timeout=WAIT_S_MAX).stdout
     assert (
         lost.account["account_id"].removeprefix("0x").encode() in dumped

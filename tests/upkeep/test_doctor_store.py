@@ -94,7 +94,7 @@ async def test_a_blob_that_is_lost_is_told(
 
 @pytest.mark.parametrize("embedder", ["builtin", "none"])
 async def test_a_models_files_are_read_once(
-    settings: Settings, embedder: str, fresh_database: object
+    settings: Settings, embedder: Any, fresh_database: object
 ) -> None:
     make_identity(settings.data_dir / "relayer.key")
     OPENED.clear()

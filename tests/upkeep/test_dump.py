@@ -117,7 +117,7 @@ async def test_a_script_without_the_line_is_passed_on_as_it_is(script: bytes) ->
 
 
 def written_by_pg_restore(file: Path) -> bytes:
-    command = [find_binaries() / "pg_restore", "--single-transaction", "--file=-", str(file)]
+    command = [str(find_binaries() / "pg_restore"), "--single-transaction", "--file=-", str(file)]
     return subprocess.run(command, capture_output=True, check=True).stdout
 
 

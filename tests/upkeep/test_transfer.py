@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -151,7 +153,7 @@ async def test_an_account_that_is_empty_there_stays_done_with(
     assert await bench.value("SELECT count(*) FROM accounts WHERE purged_at IS NOT NULL") == 1
 
 
-async def memories(bench: Bench) -> list[object]:
+async def memories(bench: Bench) -> list[uuid.UUID]:
     return [r["memory_id"] for r in await bench.sql("SELECT memory_id FROM memories")]
 
 
@@ -335,16 +337,16 @@ class TestRefusals:
     async def test_no_relayer_begins_beside_a_move(
         self, relayer: MakeRelayer, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bench, seen = relayer(), set()
+        bench, seen = relayer(), set[tuple[bool, bool]]()
         await busy(bench)
         monkeypatch.setattr(transfer_module, "TOLD_EVERY", 1)
+
+        def note(move: bool, _: object) -> None:
+            seen.add((move, is_served(bench.settings.data_dir)))
+
         for move in (False, True):
-            await transfer(
-                bench.settings,
-                f"file:{folder}",
-                move=move,
-                tell=lambda _, move=move: seen.add((move, is_served(bench.settings.data_dir))),
-            )
+            place = f"file:{folder}"
+            await transfer(bench.settings, place, move=move, tell=partial(note, move))
         assert seen == {(False, False), (True, True)}
 
     async def test_a_copy_that_would_not_last(self, relayer: MakeRelayer, folder: Path) -> None:
@@ -383,5 +385,5 @@ async def test_the_command(relayer: MakeRelayer, swift: Swift, tmp_path: Path) -
     assert told["s3_secret_access_key"] not in done.stdout + done.stderr
     changed = replace(bench.settings, request_timeout_s=500.0, **swift.settings(place))
     moved = replace(bench, settings=changed).another()
-    found = await moved.services.memory.get(caller, (await memories(bench))[0])  # type: ignore[arg-type]
+    found = await moved.services.memory.get(caller, (await memories(bench))[0])
     assert found.namespace == TEAM

@@ -160,8 +160,8 @@ def _answer(data: bytes) -> None:
 
 def _answer_seeds() -> Iterator[bytes]:
     for at, name in enumerate(NAMES):
-        yield bytes([at]) + json.dumps(RICH | _suited(name)).encode()
-    signed = RICH | _suited("receipts")
+        yield bytes([at]) + json.dumps({**RICH, **_suited(name)}).encode()
+    signed = {**RICH, **_suited("receipts")}
     following = signed | {"receipts": []}
     for name in ("receipts", "verify"):
         pages = [signed, following, following, signed]

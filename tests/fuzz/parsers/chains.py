@@ -26,7 +26,7 @@ ROLES = ("owner", "writer", "reader", "custodian")
 REVOCATION, SUCCESSOR, SAME_SERIAL = 4, 5, 0x80
 OBJECTS_MAX = 8
 NOW_MS = 1_000
-KINDS: Mapping[str, Callable[[bytes], client_grants.Grant | ledger.Revocation]] = {
+KINDS: Mapping[str, Callable[[bytes], client_grants.Grant | client_grants.Revocation]] = {
     "grant": client_grants.read_grant,
     "revoke": ledger.read_revocation,
 }

@@ -4,6 +4,7 @@ Not here: the unlock header (`sealed.py`).
 """
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator
 
@@ -80,8 +81,7 @@ def _session_seeds() -> Iterator[bytes]:
         "creationTimeMs": 1000 * NOW_S,
         "ttlMin": 5,
         "packageId": sui.PACKAGE_ID,
-        "address": "0x"
-        + sui.hashlib.blake2b(b"\0" + IDENTITY.public_key, digest_size=32).hexdigest(),
+        "address": "0x" + hashlib.blake2b(b"\0" + IDENTITY.public_key, digest_size=32).hexdigest(),
         "personalMessageSignature": signature,
         "sessionKey": "suiprivkey1" + "q" * 60,
     }

@@ -9,6 +9,8 @@ Not here: archives (`archives.py`).
 import base64
 from collections.abc import Iterator
 
+from nacl import bindings
+
 from memrelay.sealed import envelope as client_envelope
 from memrelay.sealed import grants as client_grants
 from memrelay.sealed import keys as client_keys
@@ -60,7 +62,7 @@ def _envelope(data: bytes) -> object:
         address = vector_relayer.address(given)
         good = envelope.seal(key, address, b"{}", created_ms=1, nonce=bytes(24))
         head = good[:124]
-        data = head + vector_relayer.bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
+        data = head + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
             data[1:], head, head[100:], key.seal
         )
     given = given | {"envelope": ref.b64(data)}

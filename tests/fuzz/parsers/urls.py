@@ -1,6 +1,7 @@
 """Addresses of webhooks: what is taken means the same to another reader of URLs."""
 
 from collections.abc import Iterator
+from typing import get_args
 from urllib.parse import urlsplit
 
 from relayer.errors import BadRequest
@@ -33,7 +34,7 @@ WORDS = (
 
 def _url(data: bytes) -> None:
     text = data.decode(errors="replace")
-    for reach in egress.Reach.__args__:
+    for reach in get_args(egress.Reach):
         try:
             target = egress.parse_target(text, reach)
         except BadRequest:
