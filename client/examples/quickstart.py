@@ -19,7 +19,7 @@ async def main() -> None:
 
         found = await memory.recall("What does Anna like to drink?", limit=1)
         for one in found.results:
-            print(f"{one.text}  ({1 - one.distance:.0%} relevant)")
+            print(one.text)
 
 
 if __name__ == "__main__":

@@ -480,6 +480,7 @@ SHORT_LIVED = (
     "client/memrelay/events.py EventReader.",
     "client/memrelay/evidence.py PromisedObjects.",
     "client/memrelay/importing/",
+    "client/memrelay/installing/json_text.py _Parser.",
     "client/memrelay/sealed/ledger.py ",
 )
 

@@ -9,7 +9,8 @@ import pytest
 
 from memrelay import MemoryClient
 from memrelay.gateway import Roster
-from memrelay.gateway.capture import CapturedTurn, Captures
+from memrelay.gateway.capture import Captures
+from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.outage import Outages
 from memrelay.gateway.spool import SpoolKey

@@ -20,13 +20,12 @@ from memrelay.gateway.framing import (
     is_suspicious,
     namespace_instruction,
     presentable,
-    relevance_percent,
 )
 from memrelay.gateway.host_events import Injection
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape
 from memrelay.gateway.settings import PROFILES, GatewaySettings
-from memrelay.models import Memory
+from memrelay.models import Memory, relevance_percent
 from tests.optional import unwrap
 
 MEMWAL = GatewaySettings()

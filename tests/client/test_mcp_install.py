@@ -18,6 +18,7 @@ from memrelay.installing.mcp_clients import (
     ALL,
     CLIENTS,
     MANUAL,
+    McpClient,
     render_manual_table,
     render_table,
 )
@@ -102,6 +103,7 @@ def test_variables_that_move_a_clients_folder_are_followed():
 
 def test_of_two_names_of_a_file_the_one_that_is_there_counts(tmp_path):
     client = ALL["opencode"]
+    assert isinstance(client, McpClient)
     environ = {"HOME": str(tmp_path)}
     assert client.path(environ, "linux").name == "opencode.json"
     (tmp_path / ".config/opencode").mkdir(parents=True)
@@ -111,6 +113,7 @@ def test_of_two_names_of_a_file_the_one_that_is_there_counts(tmp_path):
 
 def test_opencode_keeps_the_form_that_its_file_has():
     client = ALL["opencode"]
+    assert isinstance(client, McpClient)
     assert client.change(Document("", "json"), COMMAND).path == ("mcp", "memrelay")
     nested = Document('{"mcp": {"servers": {}}}', "json")
     assert client.change(nested, COMMAND).path == ("mcp", "servers", "memrelay")

@@ -5,8 +5,8 @@ import json
 import platform
 import sys
 import time
-from datetime import datetime, timedelta
 from argparse import Action, ArgumentParser, _SubParsersAction
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest

@@ -9,10 +9,12 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_NOT_FOUND, EXIT_USAGE
 from memrelay.commands.ids import find_ids
 from memrelay.commands.tables import cut, measure_width, shorten_ids
@@ -178,9 +180,13 @@ class TestShortIds:
         assert json.loads(run.err)["code"] == "not_found"
 
     def test_a_relayer_cannot_swap_what_was_named(self) -> None:
-        class Lying:
-            def status(self, ids: list[str]) -> list[MemoryStatus]:
-                return [MemoryStatus(id=one, status="not_found", matches=(UNKNOWN,)) for one in ids]
+        class Lying(SyncMemoryClient):
+            def __init__(self) -> None:
+                """Do nothing: it asks nobody."""
+
+            def status(self, ids: Iterable[str]) -> tuple[MemoryStatus, ...]:
+                other = (UNKNOWN,)
+                return tuple(MemoryStatus(id=i, status="not_found", matches=other) for i in ids)
 
         with pytest.raises(ServerError, match="do not begin with 01a221ed"):
             find_ids(Lying(), ["01a221ed"])

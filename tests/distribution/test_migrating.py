@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -247,7 +246,7 @@ class TestLaterRevisions:
 
 
 class TestDoctor:
-    async def finding(self, settings: Settings) -> dict[str, Any] | None:
+    async def finding(self, settings: Settings) -> doctor.Finding | None:
         make_identity(key_path(settings))
         found = {f["check"]: f for f in await doctor.examine(settings)}
         return found.get("cluster")

@@ -224,7 +224,7 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
 
     async def test_the_doctor_says_so(self, lean: Settings, written: Bench) -> None:
         [said] = [one for one in await examine(lean, "") if one["check"] == "blobs"]
-        assert not said["ok"]
+        assert said["state"] == "problem"
         assert "RELAYER_BLOB_STORE" in str(said["detail"])
 
     async def test_nor_is_the_database_accepted(self, lean: Settings, written: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from typing import Any
 
 import httpx
 import pytest
@@ -216,7 +217,7 @@ async def test_the_beginning_of_an_id_leads_to_ones_own_ids_alone(
         *(ids[0][:7], ids[0], "0" * 8, "g" * 8, f"{ids[0]}0"),
     ]
 
-    async def matches(of: httpx.AsyncClient) -> list[list[str] | None]:
+    async def matches(of: httpx.AsyncClient) -> list[Any]:
         answer = await of.post("/v1/memories/status", json={"ids": asked})
         results = answer.json()["results"]
         assert [one["id"] for one in results] == asked

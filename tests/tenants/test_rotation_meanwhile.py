@@ -43,10 +43,8 @@ def resealer_during(bench: Bench, happens: Callable[[], Awaitable[Any]]) -> Rese
     return Resealer(
         database=bench.storage.database,
         blobs=Meanwhile(bench.storage.database, happens),
-        outbox=bench.storage.outbox,
+        ledger=bench.storage.ledger,
         namespaces=bench.storage.namespaces,
-        identity=bench.storage.identity,
-        clock=bench.clock,
     )
 
 

@@ -32,7 +32,7 @@ def settings(settings: Settings) -> Settings:
     return settings
 
 
-async def finding(settings: Settings, check: str, key: str = "") -> dict[str, Any]:
+async def finding(settings: Settings, check: str, key: str = "") -> doctor.Finding:
     """One finding of an examination."""
     found = {f["check"]: f for f in await doctor.examine(settings, key)}
     return found[check]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from relayer.storage import Storage
 from relayer.upkeep import doctor, provision
 from relayer.upkeep.doctor import OK, PROBLEM, WARNING
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
+from tests.optional import unwrap
 from tests.talking import AWAY, facts
 
 KEPT = """
@@ -39,7 +39,7 @@ def server() -> Iterator[OpenAIServer]:
         yield running
 
 
-async def finding(settings: Settings, model: LanguageModel | None = None) -> dict[str, Any]:
+async def finding(settings: Settings, model: LanguageModel | None = None) -> doctor.Finding:
     """What the doctor says of facts."""
     try:
         found = await doctor.examine(settings, language_model=model)
@@ -79,7 +79,7 @@ async def test_a_model_that_finds_none_in_a_plain_sentence(
     found = await finding(*with_model(settings, server))
     assert found["state"] == PROBLEM
     assert "finds none in a plain sentence" in found["detail"]
-    assert "RELAYER_LLM_MODEL" in found["command"]
+    assert "RELAYER_LLM_MODEL" in unwrap(found["command"])
 
 
 @pytest.mark.parametrize("step", [AWAY, Step(content="I would rather not.")])
