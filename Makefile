@@ -68,7 +68,8 @@ COVERING := $(patsubst %,tests/%.py, routes/test_checks routes/test_signatures \
 
 # Where the environment forbids to keep bytecode, every process would compile its modules anew.
 test test-hermes: export PYTHONDONTWRITEBYTECODE :=
-# What takes one processor is done beside something else: installing, and the two runs of mypy.
+# What takes one processor is done beside something else: installing, and the two runs of mypy. The
+# client stands alone in one; the other has everything else that is Python, the tests too.
 test:
 	@$(MAKE) --no-print-directory --jobs=3 .venv/.dev .venv/.model .venv-swift/.ready .venv-hermes/.ready
 	@echo "[1/6] format"

@@ -119,7 +119,7 @@ def _stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "message_start", "message": begun}
     for index, block in enumerate(message["content"]):
         is_text = block["type"] == "text"
-        empty = {"text": ""} if is_text else {"input": {}}
+        empty: dict[str, Any] = {"text": ""} if is_text else {"input": {}}
         yield {"type": "content_block_start", "index": index, "content_block": block | empty}
         delta = (
             {"type": "text_delta", "text": block["text"]}
@@ -136,10 +136,13 @@ def _stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @contextmanager
 def anthropic_server() -> Iterator[AnthropicServer]:
     """A stand-in that runs meanwhile."""
-    handler = type("Handler", (_Handler,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+
+    class Handler(_Handler):
+        """Those of this server alone."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         scene = AnthropicServer(f"http://127.0.0.1:{server.server_address[1]}")
-        handler.scene = scene
+        Handler.scene = scene
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

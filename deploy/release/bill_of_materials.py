@@ -40,7 +40,7 @@ def parse_pins(requirements: str) -> list[Pin]:
     pins: list[Pin] = []
     for line in requirements.splitlines():
         if found := _PIN.match(line):
-            pins.append(Pin(*found.groups()))
+            pins.append(Pin(found[1], found[2]))
         elif found := _HASH.search(line):
             pins[-1].sha256.append(found[1])
         elif found := _VIA.match(line):
@@ -81,7 +81,7 @@ def make_bill(
         bom.components.add(component)
         bom.register_dependency(component, needs[component.name])
     bom.register_dependency(root, ours.values())
-    text = JsonV1Dot6(bom).output_as_string(indent=1)
+    text: str = JsonV1Dot6(bom).output_as_string(indent=1)
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise ValueError(f"the bill of materials does not fit its schema: {error}")
     return text + "\n"

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from anthropic import Anthropic
@@ -25,7 +25,7 @@ NOTES = "/memories/notes.md"
 CARD = "4111 1111 1111 1111"
 
 # What a model might do, one after the other; each also by the package's own tool.
-COMMANDS = [
+COMMANDS: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories"},
     {"command": "create", "path": NOTES, "file_text": "one\ntwo\nthree\n"},
     {"command": "create", "path": NOTES, "file_text": "again"},
@@ -260,7 +260,7 @@ def test_a_relayer_that_is_away_is_told_in_plain_words(profile, namespace):
 class _Claude(BaseHTTPRequestHandler):
     """A model that views its memory, writes it, and is done."""
 
-    asked: ClassVar[list[dict]] = []
+    asked: ClassVar[list[dict[str, Any]]] = []
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

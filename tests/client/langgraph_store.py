@@ -6,6 +6,7 @@
 import asyncio
 import itertools
 import logging
+from typing import Any
 
 import pytest
 from langgraph.store.base import (
@@ -82,7 +83,7 @@ async def test_it_answers_as_langgraphs_own_store_does(store):
         await fill(one)
     for namespace, key in [(ANNA, "tea"), (DOCS, "tea"), (ANNA, "none"), (("users",), "tea")]:
         assert plain(await store.aget(namespace, key)) == plain(await theirs.aget(namespace, key))
-    for given in [
+    searches: list[dict[str, Any]] = [
         {},
         {"filter": {"n": 3}},
         {"filter": {"n": {"$gt": 1, "$lte": 3}}},
@@ -91,14 +92,15 @@ async def test_it_answers_as_langgraphs_own_store_does(store):
         {"filter": {"who": {"age": {"$gte": 40}}}},
         {"filter": {"none": None}},
         {"limit": 100, "offset": 1, "filter": {"n": {"$eq": 5}}},
-    ]:
+    ]
+    for given in searches:
         for prefix in [(), ("users",), ANNA, ("none",)]:
             found = await store.asearch(prefix, **given)
             assert plain(found) == plain(await theirs.asearch(prefix, **given)), (prefix, given)
             assert all(one.score is None for one in found)
     theirs = Blocking(InMemoryStore())  # theirs lists a namespace that was only asked for
     await fill(theirs)
-    for given in [
+    listings: list[dict[str, Any]] = [
         {},
         {"prefix": ("users",)},
         {"prefix": ("*", "v1")},
@@ -106,7 +108,8 @@ async def test_it_answers_as_langgraphs_own_store_does(store):
         {"suffix": ("*", "draft")},
         {"max_depth": 1},
         {"max_depth": 2, "limit": 1, "offset": 1},
-    ]:
+    ]
+    for given in listings:
         assert await store.alist_namespaces(**given) == await theirs.alist_namespaces(**given)
 
 

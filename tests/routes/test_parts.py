@@ -2,28 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
-from litestar import Router
-from litestar.handlers import BaseRouteHandler
+from litestar.handlers import HTTPRouteHandler
 
 from relayer.app import Web
-from relayer.routes.router import all_routes
 from relayer.services import Services
+from tests.framework import listed_handlers
 
 PARTS = {name: kind for holder in (Services, Web) for name, kind in get_type_hints(holder).items()}
 
 
-def handlers(routes: Any) -> Iterator[BaseRouteHandler]:
-    """All handlers, also those of routers."""
-    for route in routes:
-        if isinstance(route, Router):
-            for path in route.routes:
-                # Not those that the framework answers OPTIONS with.
-                ours = (h for h in path.route_handlers if h.fn.__module__.startswith("relayer."))
-                yield from ours
-        else:
-            yield route
+def handlers() -> Iterator[HTTPRouteHandler]:
+    """All handlers but those that the framework answers OPTIONS with."""
+    for _, handler in listed_handlers():
+        if handler.fn.__module__.startswith("relayer."):
+            yield handler
 
 
 def test_no_two_parts_have_one_name() -> None:
@@ -32,7 +26,7 @@ def test_no_two_parts_have_one_name() -> None:
 
 def test_each_part_is_of_the_type_that_is_asked_for() -> None:
     asked = 0
-    for handler in handlers(all_routes()):
+    for handler in handlers():
         for name, kind in get_type_hints(handler.fn).items():
             if name in PARTS:
                 assert kind == PARTS[name], (handler, name)
