@@ -40,8 +40,14 @@ from relayer.storage import Storage
 from relayer.tenants.accounts import KeyEntry
 from relayer.upkeep import provision
 
-_DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
-_UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+_SPAN: Final = re.compile(r"(?:in )?([1-9][0-9]{0,4}) ?(?:([wdhm])|(week|day|hour|minute)s?)")
+_UNITS: Final = {
+    "w": timedelta(weeks=1),
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+}
+EXPIRY_FORMS: Final = '90d, 12h, 4w, "in 2 weeks", 2026-12-31 or "2026-12-31 14:00"'
 
 
 @click.group(cls=Group)
@@ -140,7 +146,7 @@ owner_option = click.option(
     show_default=True,
 )
 @click.option("--label", default="", help="A name for people.")
-@click.option("--expires", default=None, help="90d, 12h, 30m, or an RFC 3339 time.")
+@click.option("--expires", default=None, help=f"{EXPIRY_FORMS}; RFC 3339, too.")
 @owner_option
 @json_option
 def key_add(
@@ -242,21 +248,21 @@ def _namespaces(text: str | None) -> list[Namespace]:
 
 
 def parse_expiry(text: str | None, now: datetime) -> datetime | None:
-    """A moment from "90d" or RFC 3339.
+    """The moment that a span or a time names, as `memrelay` reads it, in this machine's zone.
 
     Raises:
-        click.BadParameter: neither, or in the past.
+        click.BadParameter: it is neither, or in the past.
     """
     if text is None:
         return None
-    if match := _DAYS.fullmatch(text):
-        return now + int(match[1]) * _UNITS[match[2]]
+    if match := _SPAN.fullmatch(text.lower()):
+        return now + int(match[1]) * _UNITS[(match[2] or match[3])[0]]
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or moment <= now:
-        raise click.BadParameter("--expires is 90d, 12h, 30m, or a future RFC 3339 time.")
+        moment = datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"--expires is {EXPIRY_FORMS}") from None
+    if moment <= now:
+        raise click.BadParameter(f"--expires is over: {rfc3339(moment)}")
     return moment
 
 
