@@ -304,8 +304,8 @@ async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Cloc
         else ""
     )
     if probe is None:
-        detail = "from rules, which find fewer: no language model is set (deploy/README.md)"
-        return _warning("facts", detail + lately, "RELAYER_LLM_MODEL=NAME")
+        detail = "from rules, which find fewer: no language model is set (RELAYER_LLM_MODEL)"
+        return _warning("facts", detail + lately, f"relayer serve{at(settings)} --llm-model NAME")
     model_name = f"the language model {settings.llm_model}"
     if isinstance(probe, Unavailable):
         detail = f"{model_name} fails ({cause_of(probe)}): turns wait, or rules take over"

@@ -7,6 +7,7 @@ import pytest
 
 from relayer.clock import utc_now
 from relayer.identity import make_identity
+from relayer.installation import at
 from relayer.llm import LanguageModel
 from relayer.settings import Settings
 from relayer.storage import Storage
@@ -59,7 +60,8 @@ def with_model(
 
 async def test_without_a_model_it_says_so_and_what_to_type(settings: Settings) -> None:
     found = await finding(settings)
-    assert (found["state"], found["command"]) == (WARNING, "RELAYER_LLM_MODEL=NAME")
+    assert found["state"] == WARNING
+    assert found["command"] == f"relayer serve{at(settings)} --llm-model NAME"
     assert found["detail"].startswith("from rules, which find fewer: no language model is set")
 
 
