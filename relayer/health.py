@@ -6,16 +6,18 @@ Not here: what is wrong if it does not (`upkeep/doctor.py`), or when it is healt
   every half minute.
 """
 
+import contextlib
 import json
 import os
+import socket
 import sys
 import urllib.request
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
-from relayer.run_file import running_url
+from relayer.run_file import running_url, split_socket_url
 
 TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 64 * 2**10
@@ -30,10 +32,8 @@ def ask(data_dir: Path) -> dict[str, Any]:
     url = running_url(data_dir)
     if url is None:
         raise OSError(f"no relayer serves {data_dir.absolute()}")
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"{url}/health", timeout=TIMEOUT_S) as answer:
-            told = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        told = json.loads(_read(url))
     except (ValueError, HTTPException, HTTPError):
         told = None
     except OSError as error:
@@ -42,6 +42,33 @@ def ask(data_dir: Path) -> dict[str, Any]:
     if not isinstance(told, dict) or told.get("status") != "ok":
         raise OSError(f"what answers at {url} is no healthy relayer")
     return told
+
+
+def _read(url: str) -> bytes:
+    """What is answered at a relayer's URL, be it one of a Unix socket."""
+    base, path = split_socket_url(url)
+    if path is not None:
+        with contextlib.closing(_SocketConnection(path)) as connection:
+            connection.request("GET", "/health")
+            return connection.getresponse().read(_ANSWER_BYTES_MAX)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(f"{base}/health", timeout=TIMEOUT_S) as answer:
+        body: bytes = answer.read(_ANSWER_BYTES_MAX)
+        return body
+
+
+class _SocketConnection(HTTPConnection):
+    """HTTP by a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT_S)
+        self.sock.connect(self._path)
 
 
 def main() -> None:

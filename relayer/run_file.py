@@ -14,10 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from relayer.errors import Conflict
 from relayer.locks import lock
 
+SOCKET_SCHEME: Final = "unix://"
 RUNNING_FILE: Final = "relayer.json"
 LOCK_FILE: Final = "relayer.lock"
 _WAIT_S: Final = 1.0  # whoever only asks holds the lock for a moment, too
@@ -76,6 +78,18 @@ def running_url(data_dir: Path) -> str | None:
     """The URL of the server that serves this folder now, or None."""
     found = _running(data_dir)
     return None if found is None else str(found["url"])
+
+
+def socket_url(path: Path) -> str:
+    """The URL by which clients name a Unix socket."""
+    return SOCKET_SCHEME + quote(str(path.absolute()))
+
+
+def split_socket_url(url: str) -> tuple[str, str | None]:
+    """What to ask a relayer's URL by, and by which Unix socket, if it names one."""
+    if not url.startswith(SOCKET_SCHEME):
+        return url, None
+    return "http://localhost", unquote(url.removeprefix(SOCKET_SCHEME))
 
 
 def running_workers(data_dir: Path) -> int:

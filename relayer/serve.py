@@ -10,11 +10,15 @@ Not here: the application (`app.py`), the command line (`__main__.py`), several 
 
 import asyncio
 import contextlib
+import functools
 import logging
+import os
 import signal
 import socket
+import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -24,9 +28,10 @@ from relayer.clock import utc_now
 from relayer.errors import Unavailable
 from relayer.http.acceptor import Acceptor
 from relayer.http.connections import Bounds, bounded
+from relayer.idleness import Activity, has_work, wait_until_idle
 from relayer.installation import make_folder, opened
 from relayer.process import collect_rarely, forbid_core_files, loading, lock_memory
-from relayer.run_file import alone, announced
+from relayer.run_file import alone, announced, socket_url
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry import tracing
@@ -214,20 +219,26 @@ async def attend(
     """
     with loading():
         app: Any = build_app(storage, settings, stopping=ending.leaving)
+    asked: list[asyncio.Task[Any]] = [asyncio.create_task(ending.leaving.wait())]
+    if settings.idle_exit_s:
+        app = Activity(app)
+        working = functools.partial(has_work, storage.database, settings)
+        asked.append(asyncio.create_task(wait_until_idle(app, settings.idle_exit_s, working)))
     server = _Server(server_config(app, settings), shared=shared)
     serving = asyncio.create_task(server.serve(sockets=list(sockets)))
-    asked = asyncio.create_task(ending.leaving.wait())
     async with tracing.as_environment_says():
         try:
             await _until_started(server, serving)
             if not ending.leaving.is_set():
                 ready()
-            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, *asked}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
+                ending.leave()
                 await server.part(ending.now, request_s=settings.request_timeout_s)
         finally:
             server.should_exit = True
-            asked.cancel()
+            for task in asked:
+                task.cancel()
             await serving
 
 
@@ -240,11 +251,17 @@ def end_on_signals(end: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def bound(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Sockets of every address of the host, on one port; nobody is heard by them yet.
+    """Sockets of every address of the host, on one port, or the one that is named.
+
+    Nobody is heard by them yet.
 
     Raises:
         SettingsError: an address is not this machine's, or taken.
     """
+    if settings.socket:
+        with _bound_at(Path(settings.socket).absolute()) as one:
+            yield [one]
+        return
     port = settings.port
     with contextlib.ExitStack() as held:
         sockets = []
@@ -268,8 +285,56 @@ def bound(settings: Settings) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
+@contextlib.contextmanager
+def _bound_at(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket that this user alone may connect to; it is removed at the end.
+
+    Raises:
+        SettingsError: another program listens there, or the folder is not ours to write.
+    """
+    try:
+        _remove_left_socket(path)
+        with socket.socket(socket.AF_UNIX) as one:
+            mask = os.umask(0o177)  # no moment in which others could connect
+            try:
+                one.bind(os.fspath(path))
+            finally:
+                os.umask(mask)
+            made = path.stat().st_ino
+            try:
+                yield one
+            finally:
+                with contextlib.suppress(OSError):
+                    if path.stat().st_ino == made:
+                        path.unlink()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingsError(f"RELAYER_SOCKET: cannot listen at {path}: {reason}") from None
+
+
+def _remove_left_socket(path: Path) -> None:
+    """Remove a socket by which nobody listens any more, as a killed server leaves one.
+
+    Raises:
+        SettingsError: somebody listens, or it is something else than a socket.
+    """
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise SettingsError(f"RELAYER_SOCKET: {path} is no socket; move it away")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(os.fspath(path))
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)
+        return
+    raise SettingsError(f"RELAYER_SOCKET: another program listens at {path}")
+
+
 def url_of(settings: Settings, sockets: Sequence[socket.socket]) -> str:
     """Where clients on this machine, or of its network, find it."""
+    if settings.socket:
+        return socket_url(Path(settings.socket))
     port = sockets[0].getsockname()[1]
     host = settings.host
     if not host:  # every address of this machine

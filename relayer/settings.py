@@ -5,6 +5,7 @@ variables and `deploy/env.example`. It reads neither the environment nor files: 
 hands the values in.
 """
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
+SOCKET_PATH_BYTES_MAX: Final = 100  # the shortest limit among systems is 103
 UPLOAD_MODELS: Final = ("manual", "sent")  # in place of a model: vectors that came with uploads
 
 
@@ -40,6 +42,9 @@ class Settings:
     data_dir: Path = setting(Path("data"), "folder of the embedded database and the relayer's key")
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 picks a free one", low=0, high=65535)
+    socket: str = setting(
+        "", "Unix socket to listen on instead of host and port; this user alone may connect"
+    )
     workers: int = setting(
         1, "serving processes; SIGHUP replaces two or more one by one, and one not at all", low=1
     )
@@ -139,6 +144,12 @@ class Settings:
         low=0.1,
     )
     request_timeout_s: float = setting(25.0, "deadline of one request", unit="s", low=1)
+    idle_exit_s: float = setting(
+        0.0,
+        "ends by itself when so long nobody asked or listened and nothing waited; 0: never",
+        unit="s",
+        low=0,
+    )
     openai_base_url: str = setting(
         "https://api.openai.com/v1", "OpenAI-compatible endpoint, as the openai package reads it"
     )
@@ -155,7 +166,7 @@ class Settings:
                 raise SettingsError(f"{variable(item.name)} must be at least {low}")
             if high is not None and not value <= high:
                 raise SettingsError(f"{variable(item.name)} must be at most {high}")
-        _check_public_url(self.public_url)
+        self._check_listening()
         self._check_models()
         _check_addresses(self.trusted_proxies)
         _check_database("database_url", self.database_url)
@@ -181,6 +192,16 @@ class Settings:
             )
         if self.embedding_dim > Limits.embedding_dim_max:
             raise SettingsError(f"RELAYER_EMBEDDING_DIM must be at most {Limits.embedding_dim_max}")
+
+    def _check_listening(self) -> None:
+        _check_public_url(self.public_url)
+        size = len(os.fsencode(Path(self.socket).absolute())) if self.socket else 0
+        if size > SOCKET_PATH_BYTES_MAX:
+            raise SettingsError(
+                f"RELAYER_SOCKET is too long: {size} bytes, {SOCKET_PATH_BYTES_MAX} at most"
+            )
+        if self.idle_exit_s and self.workers > 1:
+            raise SettingsError("RELAYER_IDLE_EXIT_S is for one worker")
 
     def _check_models(self) -> None:
         _check_model_url("OPENAI_BASE_URL", self.openai_base_url)
@@ -345,12 +366,13 @@ def is_loopback(host: str) -> bool:
 def is_local(settings: Settings) -> bool:
     """Whether only this machine can reach the relayer, unless a proxy on it lets others in."""
     public_host = urlsplit(settings.public_url).hostname
-    return is_loopback(settings.host) and (public_host is None or is_loopback(public_host))
+    listens_here = bool(settings.socket) or is_loopback(settings.host)
+    return listens_here and (public_host is None or is_loopback(public_host))
 
 
 def open_to_this_machine(settings: Settings) -> Sequence[str]:
     """What whoever asks at a loopback address gets without a token, for no other reason."""
-    if not is_local(settings):
+    if settings.socket or not is_local(settings):  # a socket opens to its own user alone
         return ()
     registration = ["registration"] if settings.registration == "auto" else []
     return [*registration, *(["/metrics"] if not settings.metrics_token else [])]

@@ -24,7 +24,7 @@ from memrelay.operations.keyholders import Keyholders
 from memrelay.operations.listing import Filters
 from memrelay.operations.rotation import Rotating
 from memrelay.sealed.keys import Identity
-from memrelay.transport import httpx, refuse_cookies
+from memrelay.transport import async_socket_transport, httpx, refuse_cookies
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class MemoryClient(Client):
         self._keeping = ThreadPoolExecutor(1, "memrelay-seen")
         with explain_connection_settings():
             self._http = httpx.AsyncClient(
-                transport=transport,
+                transport=transport or async_socket_transport(self._socket),
                 verify=certificates_for(self._url),
                 trust_env=self._is_proxied(),
             )

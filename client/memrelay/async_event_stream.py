@@ -11,7 +11,7 @@ from typing import Any
 from memrelay.errors import MemrelayError
 from memrelay.event_stream import Request, next_step
 from memrelay.events import Event, Listening, Read
-from memrelay.exchange import Send, Sleep
+from memrelay.exchange import Keep, Send, Sleep
 from memrelay.transport import httpx
 
 
@@ -33,6 +33,8 @@ async def iterate_async(
                 elif isinstance(step, Sleep):
                     await asyncio.sleep(step.seconds)
                     outcome = None
+                elif isinstance(step, Keep):
+                    outcome = await asyncio.to_thread(step.work)
                 else:
                     outcome = yield step
             except (httpx.HTTPError, MemrelayError) as error:

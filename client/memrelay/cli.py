@@ -25,6 +25,7 @@ from memrelay.errors import (
     MemrelayError,
     NotFound,
     NotGranted,
+    NotStarted,
     ServerError,
     TimedOut,
     TransportError,
@@ -88,7 +89,8 @@ def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bo
 def _tell(error: Exception, *, as_json: bool) -> None:
     """Print one line, or with `--json` one JSON value in a line."""
     told = _format_error(error)
-    if isinstance(error, TransportError) and not error.sent:
+    explains_itself = isinstance(error, NotStarted)
+    if isinstance(error, TransportError) and not error.sent and not explains_itself:
         told = f"{told.removesuffix('.')}; `memrelay doctor` says more."
     code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
     request_id = None

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any, NotRequired, Self, TypedDict, Unpack
 
 from memrelay.config import Settings, check_url, is_loopback
+from memrelay.errors import TransportError
 from memrelay.events import listen
-from memrelay.exchange import (
-    Incoming,
-    Repeating,
-    Send,
-)
+from memrelay.exchange import Incoming, Repeating, Send, Waking
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.session import Session
 from memrelay.signing import RequestSigner
 from memrelay.transport import httpx
+from memrelay.unix_sockets import check_socket_folder, parse_socket
 
 _CONNECT_TIMEOUT_S = 5.0
 PAGE_LIMIT = 100
@@ -66,12 +64,17 @@ class Client:
         limits = {name: values.pop(name) for name in names if name in values}
         self.settings = Settings(**values)
         self._url = check_url(self.settings.url, allow_insecure=self.settings.allow_insecure)
-        self._session = Session(self.settings, **limits)
+        self._socket = parse_socket(self.settings.url)
+        if self._socket is not None:
+            check_socket_folder(self._socket)
+        wake = None if self._socket is None else functools.partial(_wake, self._socket)
+        self._session = Session(self.settings, wake=wake, **limits)
         self._listen = functools.partial(
             listen,
             relayer=self.settings.url,
             monotonic=self._session.monotonic,
             repeating=limits.get("repeating"),
+            wake=wake,
         )
         prefix = self._url.raw_path.decode("ascii").rstrip("/")
         self._base = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}{prefix}"
@@ -132,6 +135,13 @@ class Client:
     def _is_proxied(self) -> bool:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
+
+
+def _wake(socket: Path, error: TransportError, until_s: float, tell: Repeating | None) -> Waking:
+    """Have the relayer of a data folder listen, if it is one that is started on demand."""
+    from memrelay.local_relayer import LocalRelayer  # noqa: PLC0415 - most find it listening
+
+    yield from LocalRelayer(socket).wake(error, until_s, tell)
 
 
 def founder_options(url: str, choices: Choices, identity: Identity | None) -> Options:

@@ -27,6 +27,7 @@ from memrelay.sealed.keys import (
 )
 from memrelay.secure_files import read_private
 from memrelay.transport import httpx
+from memrelay.unix_sockets import BASE_URL, parse_socket
 
 CUSTODIES = ("auto", "sealed", "managed")
 VARIABLES = {
@@ -209,11 +210,13 @@ def _truth(value: object) -> bool:
 
 
 def check_url(url: str, *, allow_insecure: bool = False) -> httpx.URL:
-    """Return a relayer's URL.
+    """Return a relayer's URL, or what is asked through the socket that it names.
 
     Raises:
-        ConfigError: it is no http(s) URL, or plain http beyond this machine.
+        ConfigError: it is no http(s) URL nor a socket's, or plain http beyond this machine.
     """
+    if parse_socket(url) is not None:
+        return httpx.URL(BASE_URL)
     try:
         parsed = httpx.URL(url)
         parsed.host.encode("idna")  # as whoever connects does

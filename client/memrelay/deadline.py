@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from memrelay.exchange import SLOWEST_BYTES_S, Incoming, Received
-from memrelay.transport import httpx, wrap_backends
+from memrelay.transport import connect_socket, httpx, wrap_backends
 
 _PIECE_BYTES = 64 * 2**10
 
@@ -133,6 +133,12 @@ class _Backend:
             host, port, self._deadline.time_left_s(timeout), **options
         )
         return _Stream(stream, self._deadline)
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, **options: Any
+    ) -> _Stream:
+        left_s = self._deadline.time_left_s(timeout)
+        return _Stream(connect_socket(self._backend, path, left_s), self._deadline)
 
     def sleep(self, seconds: float) -> None:
         self._backend.sleep(seconds)

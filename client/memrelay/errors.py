@@ -2,8 +2,10 @@
 
     MemrelayError
     ├── ConfigError              a setting, profile or argument is missing or wrong
+    ├── Starting                 no failure: the local relayer is being started
     ├── NotGranted               this key holds no grant for the namespace that was asked for
     ├── TransportError           the relayer was not reached, or its answer got lost
+    │   ├── NotStarted           the local relayer could not be started, or not in time
     │   └── TimedOut             no answer within the time allowed
     ├── Invalid                  bytes that do not verify, open or parse (`.code` says which check)
     │   ├── UntrustedGrant       a grant, revocation or chain that does not lead to the founder
@@ -49,6 +51,17 @@ class TransportError(MemrelayError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class Starting(MemrelayError):
+    """Notice that the local relayer is being started, for whoever is told of repetitions."""
+
+
+class NotStarted(TransportError):
+    """The local relayer did not start, or not in time; nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
 
 
 class TimedOut(TransportError):

@@ -14,7 +14,7 @@ from typing import Any
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, Listening, Read
-from memrelay.exchange import Send, Sleep
+from memrelay.exchange import Keep, Send, Sleep
 from memrelay.transport import httpx
 
 Request = Callable[[Send], httpx.Request]
@@ -39,13 +39,16 @@ def iterate_blocking(
                 elif isinstance(step, Sleep):
                     time.sleep(step.seconds)
                     outcome = None
+                elif isinstance(step, Keep):
+                    step.work()
+                    outcome = None
                 else:
                     outcome = yield step
             except (httpx.HTTPError, MemrelayError) as error:
                 outcome = error
 
 
-def next_step(listening: Listening, outcome: Any) -> Send | Read | Sleep | Event | None:
+def next_step(listening: Listening, outcome: Any) -> Send | Read | Sleep | Keep | Event | None:
     """Return the step that follows this outcome of the last one, None at the end."""
     try:
         if isinstance(outcome, Exception):

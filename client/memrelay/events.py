@@ -23,9 +23,11 @@ from memrelay.answers import INTEGER_MAX, Answer, make_malformed_error, read_jso
 from memrelay.errors import ConfigError, MemrelayError, RateLimited, TransportError, Unavailable
 from memrelay.exchange import (
     Incoming,
+    Keep,
     Repeating,
     Send,
     Sleep,
+    Wake,
     causes,
     make_transport_error,
     refusal,
@@ -60,7 +62,7 @@ class Read:
 
 
 # An `Event` is for whoever listens. A `Send` only opens the answer; its outcome is that.
-Listening = Generator[Send | Read | Sleep | Event, Any, None]
+Listening = Generator[Send | Read | Sleep | Keep | Event, Any, None]
 
 
 def listen(
@@ -70,6 +72,7 @@ def listen(
     relayer: str,
     monotonic: Callable[[], float],
     repeating: Repeating | None = None,
+    wake: Wake | None = None,
 ) -> Listening:
     """Yield what happens, from now on or `after` a receipt; without `follow`, what did so far.
 
@@ -100,9 +103,11 @@ def listen(
                 return
         except (httpx.HTTPError, MemrelayError) as error:
             explained = _explain(error, relayer)
-            if not reader.goes_on_after(explained):
+            if wake is not None and isinstance(explained, TransportError) and not explained.sent:
+                yield from wake(explained, monotonic() + READ_S, repeating)
+            elif not reader.goes_on_after(explained):
                 raise explained from explained.__cause__
-            if repeating is not None:
+            elif repeating is not None:
                 repeating(explained)
         yield Sleep(reader.pause_s())
 

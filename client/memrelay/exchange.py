@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from memrelay.answers import read_json_object
 from memrelay.errors import (
     MemrelayError,
+    NotStarted,
     RateLimited,
     ServerError,
     TimedOut,
@@ -75,6 +76,9 @@ class Each:
 Step = Send | Sleep | Keep | Each
 Operation = Generator[Step, Any, T]
 Repeating = Callable[[MemrelayError], None]
+# Has a relayer on this machine listen that did not; see `local_relayer.LocalRelayer.wake`.
+Waking = Generator[Keep | Sleep, Any, None]
+Wake = Callable[[TransportError, float, Repeating | None], Waking]
 
 
 def memories_bytes_max(count: int) -> int:
@@ -140,7 +144,7 @@ class Exchange:
     """Asks until there is an answer, an error that repeating cannot cure, or no time left.
 
     `relayer` is what messages call it: its URL, where that is known. `repeating` is told the error
-    before each pause that another attempt follows.
+    before each pause that another attempt follows. `wake` is asked when nobody listens.
     """
 
     def __init__(
@@ -152,9 +156,11 @@ class Exchange:
         attempts_max: int = ATTEMPTS_MAX,
         relayer: str = "The relayer",
         repeating: Repeating | None = None,
+        wake: Wake | None = None,
     ) -> None:
         self._relayer = relayer
         self._repeating = repeating
+        self._wake = wake
         self._attempts_max = attempts_max
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
@@ -169,9 +175,7 @@ class Exchange:
         until = self._monotonic() + self._deadline_s
         for attempt in range(1, self._attempts_max + 1):
             try:
-                left_s = max(0.1, until - self._monotonic())
-                bounded = replace(send, timeout_s=min(self._timeout_s, left_s))
-                return (yield from self._reply(bounded))
+                return (yield from self._reply_awake(send, until))
             except (TransportError, RateLimited, Unavailable) as error:
                 pause_s = _pause_s(error, attempt, repeatable)
                 last = attempt == self._attempts_max
@@ -182,9 +186,19 @@ class Exchange:
             yield Sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
-    def _reply(self, send: Send) -> Operation[Any]:
+    def _reply_awake(self, send: Send, until: float) -> Operation[Any]:
         try:
-            received: Received = yield send
+            return (yield from self._reply(send, until))
+        except TransportError as error:
+            if self._wake is None or error.sent:
+                raise
+            yield from self._wake(error, until, self._repeating)
+        return (yield from self._reply(send, until))
+
+    def _reply(self, send: Send, until: float) -> Operation[Any]:
+        left_s = max(0.1, until - self._monotonic())
+        try:
+            received: Received = yield replace(send, timeout_s=min(self._timeout_s, left_s))
         except httpx.HTTPError as error:
             raise make_transport_error(error, self._relayer) from error
         if not received.is_success:
@@ -213,6 +227,8 @@ def _why(error: httpx.HTTPError) -> str:
 _WORDS: Mapping[type[BaseException], str] = {
     socket.gaierror: "no address is known for its name",
     ConnectionRefusedError: "connection refused",
+    FileNotFoundError: "nobody listens at its socket",
+    PermissionError: "its socket is another user's",
     ssl.SSLCertVerificationError: "its certificate does not hold",
     ssl.SSLError: "it does not speak TLS",
     httpx.TimeoutException: "no connection came about in time",
@@ -221,7 +237,8 @@ _WORDS: Mapping[type[BaseException], str] = {
 
 def is_refused(error: BaseException) -> bool:
     """Return whether nothing listens where the relayer should be."""
-    return any(isinstance(cause, ConnectionRefusedError) for cause in causes(error))
+    nobody = (ConnectionRefusedError, FileNotFoundError)  # the latter where a socket should be
+    return any(isinstance(cause, nobody) for cause in causes(error))
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -252,7 +269,7 @@ def refusal(received: Received, relayer: str) -> ServerError:
 def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:
     """Return how long to wait before another attempt, None when there must be none."""
     never_began = isinstance(error, RateLimited) or getattr(error, "sent", True) is False
-    if isinstance(error, TimedOut) or not (never_began or repeatable):
+    if isinstance(error, TimedOut | NotStarted) or not (never_began or repeatable):
         return None
     backoff_s: float = min(8.0, 0.25 * 2**attempt) * secrets.SystemRandom().uniform(0.5, 1.0)
     asked_s = error.retry_after_s if isinstance(error, ServerError) else None

@@ -39,6 +39,7 @@ from memrelay.exchange import (
     Operation,
     Repeating,
     Send,
+    Wake,
 )
 from memrelay.models import Account
 from memrelay.sealed.envelope import blob_id
@@ -157,6 +158,7 @@ class Session:
         hold_s: int = 300,
         attempts_max: int = ATTEMPTS_MAX,
         repeating: Repeating | None = None,
+        wake: Wake | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -171,6 +173,7 @@ class Session:
             attempts_max=attempts_max,
             relayer=settings.url,
             repeating=repeating,
+            wake=wake,
         )
         self._hold_s = hold_s
         self._clock = clock

@@ -14,7 +14,7 @@ from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
 from memrelay.session import Session
-from memrelay.transport import httpx, refuse_cookies
+from memrelay.transport import httpx, refuse_cookies, socket_transport
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class SyncConnection(Client):
         super().__init__(**options)
         with explain_connection_settings():
             self._http = httpx.Client(
-                transport=transport,
+                transport=transport or socket_transport(self._socket),
                 verify=certificates_for(self._url),
                 trust_env=self._is_proxied(),
             )

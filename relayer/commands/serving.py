@@ -20,6 +20,7 @@ from relayer.commands.parsers import Command
 from relayer.installation import at, is_made_by_serving
 from relayer.logs import configure
 from relayer.process import loading
+from relayer.run_file import SOCKET_SCHEME
 from relayer.settings import (
     Settings,
     is_local,
@@ -84,10 +85,9 @@ def ready_line(settings: Settings, url: str) -> str:
     """Return the line that says where requests are answered, and what to do next."""
     several = f" ({settings.workers} workers)" if settings.workers > 1 else ""
     shown = settings.public_url.rstrip("/") or url
-    return (
-        f"relayer {__version__} ready at {url}{several} -"
-        f" open {shown} in a browser, or type: {_next_command(settings, shown)}"
-    )
+    page = "" if shown.startswith(SOCKET_SCHEME) else f" open {shown} in a browser, or"
+    command = _next_command(settings, shown)
+    return f"relayer {__version__} ready at {url}{several} -{page} type: {command}"
 
 
 def notes(settings: Settings) -> list[str]:

@@ -21,7 +21,7 @@ from relayer.commands.failures import Exit
 from relayer.commands.options import json_option, settings_options, terminal_width
 from relayer.commands.parsers import Command
 from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
-from relayer.run_file import running_url
+from relayer.run_file import SOCKET_SCHEME, running_url, split_socket_url
 from relayer.tables import cut
 
 EVERY_S: Final = 2.0
@@ -50,8 +50,8 @@ def top_command(data_dir: Path, metrics_token: str, url: str, once: bool, as_jso
     That is requests, their stages, models, jobs, connections and caches.
     """
     url = (url or running_url(data_dir) or _DEFAULT_URL).rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise Exit(2, "--url begins with http:// or https://")
+    if not url.startswith(("http://", "https://", SOCKET_SCHEME)):
+        raise Exit(2, "--url begins with http://, https:// or unix://")
     try:
         if once or as_json or not sys.stdout.isatty():
             _print_once(url, metrics_token, as_json=as_json)
@@ -116,10 +116,12 @@ def _read(url: str, token: str) -> Reading:
     import httpx2  # noqa: PLC0415  # other commands need no HTTP
 
     headers = {"authorization": f"Bearer {token}"} if token else {}
+    base, socket = split_socket_url(url)
+    way = httpx2.HTTPTransport(uds=socket) if socket else None
     try:
         with (
-            httpx2.Client(trust_env=False, timeout=TIMEOUT_S) as client,
-            client.stream("GET", f"{url}/metrics", headers=headers) as answer,
+            httpx2.Client(trust_env=False, timeout=TIMEOUT_S, transport=way) as client,
+            client.stream("GET", f"{base}/metrics", headers=headers) as answer,
         ):
             if answer.status_code != 200:
                 raise _Away(_refusal(url, answer.status_code))

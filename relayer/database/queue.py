@@ -86,6 +86,12 @@ _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
 WHERE dedupe_key = ANY ($1) AND status IN ('queued', 'picked')
 """
+# Whether any job runs, or is to run within a time.
+_DUE: Final = """
+SELECT true AS due FROM pgqueuer
+WHERE status IN ('queued', 'picked') AND execute_after <= now() + $1::interval
+LIMIT 1
+"""
 # How often a job was picked since it was put in, or put back by whoever had picked it.
 _TAKEN: Final = """
 SELECT count(*) AS taken FROM pgqueuer_log
@@ -249,6 +255,11 @@ async def waiting(
     keys = [_dedupe_key(entrypoint, a, ()) for a in accounts]
     rows = await connection.fetch(_WAITING, keys)
     return {r["dedupe_key"]: r["attempts"] for r in rows}
+
+
+async def is_due(database: Database, *, within: timedelta) -> bool:
+    """Tell whether any job runs, or is to run within a time."""
+    return await database.fetchrow(_DUE, within) is not None
 
 
 async def not_there(

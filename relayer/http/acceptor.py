@@ -87,7 +87,8 @@ class Acceptor:
     async def _enter(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # it is gone
             connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._protocol, connection)
             return
         connection.close()

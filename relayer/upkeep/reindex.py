@@ -24,7 +24,7 @@ from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.installation import as_found, opened
 from relayer.memories.indexing import Indexer
 from relayer.memories.opening import Opener
-from relayer.run_file import running_url
+from relayer.run_file import running_url, split_socket_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
 from relayer.storage import Storage
@@ -191,8 +191,10 @@ async def running_versions(settings: Settings) -> vector_rows.Versions | None:
     if (url := running_url(settings.data_dir)) is None:
         return None
     try:
-        async with httpx2.AsyncClient(timeout=ANSWER_S) as client:
-            answer = (await client.get(f"{url}/health")).json()
+        base, socket = split_socket_url(url)
+        way = httpx2.AsyncHTTPTransport(uds=socket) if socket else None
+        async with httpx2.AsyncClient(timeout=ANSWER_S, transport=way) as client:
+            answer = (await client.get(f"{base}/health")).json()
         return vector_rows.Versions(answer["index_version"], answer["embedding_version"])
     except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         raise Unavailable("The running relayer does not answer.") from None

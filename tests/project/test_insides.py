@@ -8,6 +8,7 @@ Not here: that what is built on it works (`routes/test_dispatch.py`, `telemetry/
 
 import inspect
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib import metadata
@@ -117,11 +118,19 @@ def _of_pgqueuer() -> dict[str, tuple[object, str]]:
 def _of_httpx() -> dict[str, tuple[object, str]]:
     with httpx.Client() as client:
         pool: Any = getattr(client._transport, "_pool", None)
+        backend = getattr(pool, "_network_backend", None)
         return {
             "a client": (client, "_transport _mounts _cookies"),
             "a transport": (client._transport, "_pool"),
             "a pool": (pool, "_network_backend"),
-            "what connects": (getattr(pool, "_network_backend", None), "connect_tcp sleep"),
+            "what connects": (
+                backend,
+                "connect_tcp connect_unix_socket sleep",
+            ),
+            "the module of what connects": (
+                sys.modules[type(backend).connect_tcp.__module__],
+                "SyncStream",
+            ),
         }
 
 

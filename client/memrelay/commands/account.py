@@ -7,21 +7,24 @@ key is printed once, by the command that makes it.
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from memrelay.answers import Answer
 from memrelay.commands.new_keys import default_label, new_profile, put_in_place, request_with_key_in
-from memrelay.commands.parsers import Adder
+from memrelay.commands.parsers import Adder, parse_nonempty
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path, read_profile, trust_store_path
+from memrelay.config import expand_home, profile_path, read_profile, trust_store_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings, settings_table
+from memrelay.local_relayer import SOCKET, default_folder, prepare
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import Identity, account_id_of, account_text, mask_key, public_key_bytes
 from memrelay.secure_files import write_private
 from memrelay.sync_client import SyncMemoryClient
 from memrelay.trust_store import TrustStore
+from memrelay.unix_sockets import socket_url
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"
@@ -40,6 +43,12 @@ def register(add: Adder) -> None:
 def _add_init(parser: ArgumentParser) -> None:
     parser.add_argument("url", nargs="?", help="the relayer (else MEMRELAY_URL)")
     parser.add_argument(
+        "--local", action="store_true", help="a relayer on this machine, started when it is needed"
+    )
+    parser.add_argument(
+        "--data-dir", type=parse_nonempty, metavar="PATH", help="with --local: where its data is"
+    )
+    parser.add_argument(
         "--custody",
         choices=("sealed", "managed"),
         default="sealed",
@@ -55,9 +64,7 @@ def _add_init(parser: ArgumentParser) -> None:
 def init(shell: Shell) -> None:
     """Make keys and an account, and write the profile."""
     args, environ = shell.args, shell.environ
-    url = args.url or environ.get("MEMRELAY_URL")
-    if not url:
-        raise ConfigError("Name the relayer: `memrelay init URL`, or set MEMRELAY_URL.")
+    url = _choose_relayer(shell)
     path = profile_path(args.profile, environ)
     founder = Identity.generate()
     values: dict[str, Any] = {
@@ -69,6 +76,8 @@ def init(shell: Shell) -> None:
         "allow_insecure": args.allow_insecure,
     }
     with new_profile(path, replaces=args.force) as pending:
+        if args.local:
+            prepare(_data_folder(shell))
         # Written before the account is founded: a key that cannot be kept must not found anything.
         write_private(pending, values)
         with request_with_key_in(pending), shell.newcomer() as token:
@@ -97,6 +106,33 @@ def init(shell: Shell) -> None:
             ADVICE,
         ],
     )
+
+
+def _choose_relayer(shell: Shell) -> str:
+    """Return the URL of the relayer that is named, or of this user's own.
+
+    Raises:
+        ConfigError: there is none, or both.
+    """
+    args = shell.args
+    if args.local:
+        if args.url:
+            raise ConfigError("Name a relayer, or say --local; not both.")
+        return socket_url(_data_folder(shell) / SOCKET)
+    if args.data_dir:
+        raise ConfigError("--data-dir is for --local; another relayer has its own.")
+    url: str | None = args.url or shell.environ.get("MEMRELAY_URL")
+    if not url:
+        raise ConfigError(
+            "Name the relayer: `memrelay init URL`, or set MEMRELAY_URL."
+            " For one of your own on this machine: `memrelay init --local`."
+        )
+    return url
+
+
+def _data_folder(shell: Shell) -> Path:
+    chosen = shell.args.data_dir
+    return expand_home(chosen).absolute() if chosen else default_folder(shell.environ)
 
 
 def status(shell: Shell) -> None:

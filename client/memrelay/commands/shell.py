@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from memrelay.client import Limits
 from memrelay.commands.streams import ascii_only, printable, warn
 from memrelay.config import Settings, agent_path, is_loopback, profile_path
-from memrelay.errors import ConfigError, MemrelayError, NotAllowed
+from memrelay.errors import ConfigError, MemrelayError, NotAllowed, Starting
 from memrelay.exchange import Repeating, is_refused
 from memrelay.sync_connection import SyncConnection
 from memrelay.transport import httpx
+from memrelay.unix_sockets import parse_socket
 
 if TYPE_CHECKING:
     from memrelay.commands.tables import Column
@@ -111,7 +112,10 @@ class Shell:
 
         def tell(error: MemrelayError) -> None:
             nonlocal told
-            if not is_long and is_refused(error) and is_loopback(httpx.URL(url).host):
+            if isinstance(error, Starting):  # it takes seconds, whoever waits
+                warn(str(error))
+                return
+            if not is_long and is_refused(error) and _is_here(url):
                 raise error
             if not told:
                 warn(f"{' '.join(str(error).split()).removesuffix('.')}; trying again.")
@@ -151,6 +155,11 @@ class Shell:
         from memrelay.commands.tables import format_table  # noqa: PLC0415 - for lists alone
 
         self.show(value, format_table(columns, () if self.args.json else rows))
+
+
+def _is_here(url: str) -> bool:
+    """Return whether a relayer is on this machine, at a port or at a socket."""
+    return parse_socket(url) is not None or is_loopback(httpx.URL(url).host)
 
 
 def text_of(words: Sequence[str]) -> str:

@@ -32,8 +32,9 @@ from memrelay.sealed.keys import account_id_of, account_text
 from memrelay.session import Grants
 from memrelay.signing import RequestSigner
 from memrelay.sync_client import SyncMemoryClient
-from memrelay.transport import httpx
+from memrelay.transport import httpx, socket_transport
 from memrelay.trust_store import TrustState
+from memrelay.unix_sockets import parse_socket
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
 
@@ -51,6 +52,7 @@ class Inquiry:
         self._timeout_s = timeout_s
         with explain_connection_settings():
             self._http = httpx.Client(
+                transport=socket_transport(parse_socket(settings.url)),
                 timeout=timeout_s,
                 verify=certificates_for(self.url),
                 trust_env=not is_loopback(self.url.host),

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from memrelay.answers import Answer, read_json_object
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, warning
+from memrelay.doctor.local import find_local_problem
 from memrelay.errors import ServerError, UntrustedRelayer
 from memrelay.sealed.keys import mask_key
 
@@ -28,7 +29,9 @@ class Health(Answer):
 
 def check_relayer(case: Case) -> Verdict:
     """Tell whether a relayer answers."""
-    url = case.inquiry.url
+    if (found := find_local_problem(case)) is not None:
+        return found
+    url = case.settings.url
     response = case.health.response
     try:
         health = Health.from_json(read_json_object(response.content))
