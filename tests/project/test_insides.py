@@ -118,7 +118,7 @@ def _of_pgqueuer() -> dict[str, tuple[object, str]]:
 def _of_httpx() -> dict[str, tuple[object, str]]:
     with httpx.Client() as client:
         pool: Any = getattr(client._transport, "_pool", None)
-        backend = getattr(pool, "_network_backend", None)
+        backend: Any = getattr(pool, "_network_backend", None)
         return {
             "a client": (client, "_transport _mounts _cookies"),
             "a transport": (client._transport, "_pool"),

@@ -6,6 +6,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -52,12 +53,17 @@ def test_this_user_alone_may_connect_and_is_answered(served: RunningRelayer, pla
 def test_the_socket_goes_with_the_relayer_and_one_that_a_killed_one_left_is_replaced(
     place: Path, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
 ) -> None:
-    given = {"database_url": fresh_database.url, "RELAYER_EMBEDDER": "none"}
-    arguments = (tmp_path / "data", model_dir, "--socket", str(place))
-    with running_relayer(*arguments, **given) as first:
+    def serve() -> AbstractContextManager[RunningRelayer]:
+        return running_relayer(
+            *(tmp_path / "data", model_dir, "--socket", str(place)),
+            database_url=fresh_database.url,
+            RELAYER_EMBEDDER="none",
+        )
+
+    with serve() as first:
         first.kill()
         assert place.exists()
-    with running_relayer(*arguments, **given) as second:
+    with serve() as second:
         assert second.command("health")["status"] == "ok"
         taken = command(
             *("serve", "--socket", str(place)),
