@@ -11,6 +11,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.errors import NotAuthenticated, NotFound
+from relayer.commands.failures import EXIT_NOT_FOUND
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TestDatabase
 from tests.processes import RunningRelayer, client, create_account, running_relayer
@@ -88,4 +89,4 @@ def test_an_operator_erases_an_account(relayer: RunningRelayer) -> None:
     assert [a["account_id"] for a in listed] == [kept["account_id"]]
     with pytest.raises(subprocess.CalledProcessError) as again:
         relayer.command("account", "erase", account["account_id"], "--yes")
-    assert again.value.returncode == 1
+    assert again.value.returncode == EXIT_NOT_FOUND
