@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "receipts": "Check the account's history against what was seen before.",
         "trust": "Pin another relayer key in the profile.",
     },
-    "local": {"local": "Show or end the relayer of this machine that is started when needed."},
+    "local": {"local": "Show, end or move the relayer that commands start here."},
     "keys": {"keys": "Show, add or revoke the keys of the account; recover it."},
     "rotation": {
         "rotate": "Give everybody new keys, and seal memories anew under them.",

@@ -24,9 +24,7 @@ _STATES = {
 
 def register(add: Adder) -> None:
     """Add the commands on the local relayer."""
-    local = add.group(
-        "local", "Show or end the relayer of this machine that is started when needed."
-    )
+    local = add.group("local", "Show, end or move the relayer that commands start here.")
     local("status", status, namespace=False, agent=False)
     local("stop", stop, namespace=False, agent=False)
     use_parser = local("use", use, namespace=False, agent=False)
