@@ -3,6 +3,7 @@
 Not here: how it ends (`serve.py`), or who starts it again (a client on the same machine).
 
 - A stream of events is a request that lasts, so it counts for as long as it is open.
+- A database that is away for as long again is not waited for: its folder may be gone for good.
 - What was accepted is not left undone: jobs and webhooks that are due within the same time count.
   Those that are put off for longer are in the database, and the next start goes on with them.
 """
@@ -69,8 +70,10 @@ async def wait_until_idle(activity: Activity, idle_exit_s: float, has_work: HasW
             if not await has_work() and activity.idle_s() >= idle_exit_s:
                 log.info("nobody asks any more", extra={"event": "serve.idle"})
                 return
-        except Exception as error:  # a database that is away is no reason to end
+        except Exception as error:  # what waits is in the database, which may come back
             warn(log, "whether anything waits is not known", "serve.idle", error)
+            if activity.idle_s() >= 2 * idle_exit_s:
+                return
         await asyncio.sleep(look_s)
 
 

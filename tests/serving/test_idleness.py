@@ -116,6 +116,14 @@ async def test_a_database_that_is_away_ends_nothing(clock: Clock) -> None:
     assert clock.now_s == AFTER_S + idleness.LOOK_S
 
 
+async def test_a_database_that_stays_away_is_not_waited_for(clock: Clock) -> None:
+    async def work() -> bool:
+        raise ConnectionError
+
+    await wait_until_idle(Activity(App(), monotonic=clock), AFTER_S, work)
+    assert clock.now_s == 2 * AFTER_S
+
+
 async def test_whoever_asks_while_the_database_is_asked_is_answered(clock: Clock) -> None:
     app = App()
     app.may_end.set()
