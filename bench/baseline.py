@@ -29,7 +29,7 @@ from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
 from relayer.http import middleware
 from relayer.http.checks import Guard
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.logs import configure
 from relayer.routes.memwal_manual import ManualRecallBody
 from relayer.serve import server_config
@@ -113,7 +113,7 @@ def embeddings_app(embedder: BuiltinEmbedder) -> Litestar:
 
 async def serve_insert(settings: Settings) -> None:
     """Serve `insert` on the database of a data folder, until SIGTERM."""
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         await storage.database.execute(_CREATE)
         await serve(insert_app(storage, settings), settings)
 

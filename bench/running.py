@@ -29,7 +29,7 @@ from relayer.database.pool import Connection
 from relayer.embedding import model
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.published import ENGLISH
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
 from relayer.settings import Settings
@@ -174,7 +174,7 @@ async def site() -> AsyncIterator[Site]:
         settings = settings_in(folder)
         embedder = BuiltinEmbedder(folder=MODEL_FOLDER)
         try:
-            async with opened(settings) as storage:
+            async with open_storage(settings) as storage:
                 yield Site(folder, storage, embedder)
         finally:
             await embedder.close()

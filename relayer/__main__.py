@@ -16,9 +16,9 @@ if sys.argv[1:2] == ["serve"]:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 try:
-    from relayer.process import forbid_core_files, loading, stand_in_for_streams
+    from relayer.process import forbid_core_files, pause_collection, stand_in_for_streams
 
-    with loading():
+    with pause_collection():
         import click
 
         from relayer import __version__
@@ -43,7 +43,7 @@ class _Program(Group):
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
-        with loading():
+        with pause_collection():
             module = import_module(f"relayer.commands.{entry.module}")
         command: click.Command = getattr(module, entry.name)
         return command

@@ -84,7 +84,7 @@ class Acknowledgements(Queries):
     async def log_jobs(self, job_status: list[Ended]) -> None:
         """Note which jobs are over, and how; one that was stopped with its process is not."""
         ended = {
-            int(job.id): queue.STOPPED if status == "canceled" else queue.asked(job.headers)
+            int(job.id): queue.STOPPED if status == "canceled" else queue.count_asked(job.headers)
             for job, status, _ in job_status
         }
         async with self.database.transaction() as connection:

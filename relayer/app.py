@@ -145,7 +145,7 @@ def build_app(
     app = Litestar(
         route_handlers=[*all_routes(), metrics(settings)],
         guards=[
-            counts.begun,
+            counts.begin,
             Guard(
                 database=storage.database,
                 accounts=storage.accounts,

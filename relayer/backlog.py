@@ -50,7 +50,7 @@ class Backlog:
         Raises:
             Unavailable: the embedder or a store is away.
         """
-        if apart and await self._parted(account, keys):
+        if apart and await self._queue_separately(account, keys):
             return False
         having: Keys | None = keys
         # Keys that are lent during a pass, and what becomes due behind it, have no other job.
@@ -63,7 +63,7 @@ class Backlog:
                 raise
             except Exception as error:
                 # Whichever of them it lies in fails by itself from now on, and holds up no other.
-                if not await self._parted(account, having):
+                if not await self._queue_separately(account, having):
                     raise
                 warn(log, "a backlog is parted", "jobs.parted", error)
                 return False
@@ -90,7 +90,7 @@ class Backlog:
             self._sweeper.rest(account)
         return False
 
-    async def _parted(self, account: AccountId, keys: Keys) -> bool:
+    async def _queue_separately(self, account: AccountId, keys: Keys) -> bool:
         """Give the first memories that are due jobs of their own; False if none are."""
         found = await vector_rows.due(
             self._database,
@@ -111,4 +111,4 @@ class Backlog:
 
     async def _elsewhere(self, account: AccountId) -> Set[uuid.UUID]:
         """Return the memories that have a job of their own."""
-        return set(await queue.named(self._database, queue.EMBED, account))
+        return set(await queue.list_named(self._database, queue.EMBED, account))

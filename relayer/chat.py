@@ -81,7 +81,7 @@ class ChatEndpoint:
             ) as answer:
                 return await _body(answer.http_response, _ANSWER_BYTES_MAX)
         except openai.APIStatusError as error:
-            return _refused(error)
+            return _to_no_answer(error)
         except (openai.APIConnectionError, httpx2.TransportError):
             return NoAnswer("no connection", retry=True)
         # UnicodeError: a lone surrogate in the text.
@@ -94,11 +94,11 @@ async def _close_error(response: httpx2.Response) -> None:
     if response.is_success:
         return
     if response.status_code in _REFUSING:
-        response.extensions[_NAMED] = await _named(response)
+        response.extensions[_NAMED] = await _parse_named(response)
     await response.aclose()
 
 
-async def _named(response: httpx2.Response) -> tuple[Named, ...]:
+async def _parse_named(response: httpx2.Response) -> tuple[Named, ...]:
     """Return the parameters that the beginning of an error's body names.
 
     The stream is read by itself: the library takes a response that was read for one that is whole.
@@ -107,7 +107,7 @@ async def _named(response: httpx2.Response) -> tuple[Named, ...]:
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     try:
         async with asyncio.timeout(_ERROR_S_MAX):
-            async for part in _unpacked(response.stream, response, _ERROR_BYTES_MAX):
+            async for part in _unpack(response.stream, response, _ERROR_BYTES_MAX):
                 body += part
     except (TimeoutError, httpx2.HTTPError, zlib.error):
         pass  # what came so far may name one
@@ -117,7 +117,7 @@ async def _named(response: httpx2.Response) -> tuple[Named, ...]:
 async def _body(response: httpx2.Response, bytes_max: int) -> bytes | NoAnswer:
     body = bytearray()
     try:
-        async for part in _unpacked(response.aiter_raw(), response, bytes_max + 1):
+        async for part in _unpack(response.aiter_raw(), response, bytes_max + 1):
             body += part
     except zlib.error:
         return NoAnswer("client error")
@@ -126,7 +126,7 @@ async def _body(response: httpx2.Response, bytes_max: int) -> bytes | NoAnswer:
     return bytes(body)
 
 
-async def _unpacked(
+async def _unpack(
     chunks: AsyncIterable[bytes], response: httpx2.Response, bytes_max: int
 ) -> AsyncIterator[bytes]:
     """Yield at most so many bytes of a body that comes in `chunks`, unpacked."""
@@ -142,7 +142,7 @@ async def _unpacked(
             return
 
 
-def _refused(error: openai.APIStatusError) -> NoAnswer:
+def _to_no_answer(error: openai.APIStatusError) -> NoAnswer:
     status = error.status_code
     return NoAnswer(
         f"status {status}",

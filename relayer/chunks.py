@@ -12,12 +12,12 @@ AT_ONCE: Final = 65_536  # characters that a shape is looked for in, in one call
 Window = Callable[[str, int], tuple[int, int]]
 
 
-def bounded(longest: int) -> Window:
+def fixed_window(longest: int) -> Window:
     """Return the windows for a shape of which no match is longer than that."""
     return lambda text, at: (at + AT_ONCE, at + AT_ONCE + longest)
 
 
-def substituted(
+def substitute(
     pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str, window: Window
 ) -> str:
     """Return what `pattern.sub(replace, text)` does; no match is empty."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
-from relayer.run_file import running_url, split_socket_url
+from relayer.run_file import find_url, split_socket_url
 
 TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 64 * 2**10
@@ -29,7 +29,7 @@ def ask(data_dir: Path) -> dict[str, Any]:
     Raises:
         OSError: none serves it, or it does not answer well; the message says which.
     """
-    url = running_url(data_dir)
+    url = find_url(data_dir)
     if url is None:
         raise OSError(f"no relayer serves {data_dir.absolute()}")
     try:

@@ -81,7 +81,7 @@ def load_taken_over(path: Path) -> tuple[PublicKey, ...]:
     """
     try:
         return tuple(
-            parse_public_key(line.removeprefix(_TAKEN_OVER).strip()) for line in _taken_over(path)
+            parse_public_key(line.removeprefix(_TAKEN_OVER).strip()) for line in _take_over(path)
         )
     except CryptoError:
         raise IdentityError(f"{path}: a key that was taken over is none.") from None
@@ -95,7 +95,7 @@ def take_over(path: Path, keys: Iterable[PublicKey]) -> None:
     """
     known = load_taken_over(path)
     lines = _lines(path) + [_TAKEN_OVER + key.hex() for key in keys if key not in known]
-    with _told(path):
+    with _explain(path):
         replace(path, "".join(f"{line}\n" for line in lines).encode())
 
 
@@ -123,7 +123,7 @@ def write_next(path: Path, seed: bytes, succession: tuple[bytes, ...]) -> None:
     Raises:
         FileExistsError: one waits already.
     """
-    lines = [seed.hex(), *map(to_base64, succession), *_taken_over(path)]
+    lines = [seed.hex(), *map(to_base64, succession), *_take_over(path)]
     _write(next_path(path), "\n".join(lines))
 
 
@@ -133,12 +133,12 @@ def replace_identity(path: Path) -> None:
     sync(path.parent)
 
 
-def _taken_over(path: Path) -> list[str]:
+def _take_over(path: Path) -> list[str]:
     return [line for line in _lines(path)[1:] if line.startswith(_TAKEN_OVER)]
 
 
 def _lines(path: Path) -> list[str]:
-    with _told(path):
+    with _explain(path):
         mode, data = path.stat().st_mode, path.read_bytes()
     if stat.S_IMODE(mode) & 0o077:
         raise IdentityError(f"{path} is readable by others: chmod 600 it.")
@@ -149,13 +149,13 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    with _told(path):
+    with _explain(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create(path, f"{text}\n".encode())
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explain(path: Path) -> Iterator[None]:
     """Say of a file that cannot be used which one it is; that one is there already stays as it is.
 
     Raises:

@@ -58,7 +58,7 @@ class NotInstalled(Exception):
 
 
 @asynccontextmanager
-async def opened(
+async def open_storage(
     settings: Settings,
     clock: Clock = utc_now,
     *,
@@ -93,11 +93,11 @@ async def opened(
             await refuse_pooler(connect_args)
         path = key_path(settings)
         if not path.exists() and await has_accounts(connect_args):
-            raise _lost(path)
+            raise _identity_lost(path)
         await migrate(connect_args)
         if not restoring:  # not before: into what is migrated no backup is loaded any more
             await _refuse_restored(connect_args)
-        async with connected(settings, connect_args) as database:
+        async with connect_database(settings, connect_args) as database:
             identity = await _identity(settings, database)
             storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
             await _refuse_other_key(storage, path)
@@ -133,7 +133,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
                 f"its schema is {present or 'not there yet'}, this release needs {needed}",
                 "install the newer release" if newer else f"relayer serve{at(settings)}",
             )
-        async with connected(settings, connect_args) as database:
+        async with connect_database(settings, connect_args) as database:
             yield _storage(settings, connect_args, database, identity, clock)
 
 
@@ -149,11 +149,11 @@ async def require(settings: Settings) -> None:
     if not path.exists() and (settings.database_url or _cluster_of(settings).exists()):
         async with database_server(settings) as connect_args:
             if await has_accounts(connect_args):
-                raise _lost(path)
+                raise _identity_lost(path)
     _require_there(path)
 
 
-async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
+async def migrate_database(settings: Settings, *, distributed: bool) -> list[str]:
     """Bring the database to this release's schema; with `distributed`, lay it out over a cluster.
 
     The tables that were laid out now.
@@ -256,7 +256,7 @@ async def _identity(settings: Settings, database: Database) -> Identity:
     if path.exists():
         return load_identity(path)
     if await blobs_on(settings, database).accounts():
-        raise _lost(path)
+        raise _identity_lost(path)
     if not path.parent.is_dir():  # the data folder is there: it is a mistyped one
         raise IdentityError(
             f"There is no folder {path.parent} for the relayer's key: make it, or name the right"
@@ -265,7 +265,7 @@ async def _identity(settings: Settings, database: Database) -> Identity:
     return make_identity(path)
 
 
-def _lost(path: Path) -> IdentityError:
+def _identity_lost(path: Path) -> IdentityError:
     return IdentityError(
         f"There is no {path}, and there are accounts, which belong to the key that was there: put"
         " it back or name the right --key-file (deploy/backup.md)."
@@ -346,7 +346,9 @@ async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def connected(settings: Settings, connect_args: dict[str, Any]) -> AsyncIterator[Database]:
+async def connect_database(
+    settings: Settings, connect_args: dict[str, Any]
+) -> AsyncIterator[Database]:
     """A pool on the database that these arguments lead to, or on the pooler before it.
 
     Raises:

@@ -59,7 +59,7 @@ from relayer.sealed.keys import AccountId
 from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.settings import Limits
 from relayer.sweeper import KeysOf, Sweeper
-from relayer.telemetry.work import observed
+from relayer.telemetry.work import observe
 from relayer.tenants.custody import Custody, Keys
 
 log = logging.getLogger("relayer.jobs")
@@ -173,7 +173,7 @@ class Worker:
                     await asyncio.sleep(RECONNECT_S)
         finally:
             self.stop()
-            await self._left(0)
+            await self._wait_left(0)
 
     async def _work_connected(self) -> None:
         """Work by one connection; where it is lost, what runs goes on, and nothing waits for it.
@@ -181,7 +181,7 @@ class Worker:
         Raises:
             ConnectionError: it was lost.
         """
-        await self._left(1)
+        await self._wait_left(1)
         # One that carries nothing any more, and is closed by nobody, the library ends where neither
         # a statement nor its cancelling is answered for so long.
         connection = await asyncpg.connect(
@@ -213,7 +213,7 @@ class Worker:
                 await asyncio.wait({working})
             connection.terminate()
 
-    async def _left(self, besides: int) -> None:
+    async def _wait_left(self, besides: int) -> None:
         """Return when all but so many are over whose connection was lost."""
         while len(self._leaving) > besides:
             over, self._leaving = await asyncio.wait(
@@ -244,7 +244,7 @@ class Worker:
             (queue.DELETE_BLOBS, self._delete_blobs, 1),
         ):
             register = manager.entrypoint(entrypoint, on_failure="hold", concurrency_limit=limit)
-            register(observed(entrypoint, handler, put_back=RetryRequested))
+            register(observe(entrypoint, handler, put_back=RetryRequested))
         await manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=BATCH,
@@ -335,7 +335,7 @@ class Worker:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
         try:
-            taken = await queue.taken(self._database, job.id)
+            taken = await queue.count_taken(self._database, job.id)
             if await quarantine.isolate(self._database, job, account, ids, taken=taken):
                 return
             keys = await (keys_of or self._custody.job_keys)(account)

@@ -97,7 +97,7 @@ class LanguageModel:
         """Return whether a call is likely to take longer than that, as the last one did."""
         return self._last_s > within_s
 
-    async def structured(
+    async def ask_structured(
         self,
         *,
         system: str,
@@ -121,9 +121,9 @@ class LanguageModel:
         """
         until = self._until(PATIENCE if patient else 1)
         question = _Question(system, user, schema_name, schema)
-        outcome = await self._timed(question, until)
+        outcome = await self._ask_timed(question, until)
         if isinstance(outcome, _Failure):
-            outcome = await self._judged(outcome, question, until) if patient else outcome
+            outcome = await self._judge(outcome, question, until) if patient else outcome
             raise _error(outcome)
         keys = tuple(key.casefold() for key in _properties(schema))
         value: T | None = await asyncio.to_thread(lambda: _value(outcome, fit, keys))
@@ -150,7 +150,7 @@ class LanguageModel:
     def _until(self, times: int = 1) -> float:
         return asyncio.get_running_loop().time() + times * self._timeout_s
 
-    async def _judged(self, failure: _Failure, question: _Question, until: float) -> _Failure:
+    async def _judge(self, failure: _Failure, question: _Question, until: float) -> _Failure:
         """Return the failure as one of this prompt, where another is answered at that moment."""
         overloaded = failure.cause == _DEADLINE or failure.status >= 500
         if overloaded:
@@ -162,7 +162,7 @@ class LanguageModel:
             return _Failure("prompt refused", invalid=True, overloaded=overloaded)
         return failure
 
-    async def _timed(self, question: _Question, until: float) -> Completion | _Failure:
+    async def _ask_timed(self, question: _Question, until: float) -> Completion | _Failure:
         """Ask, and remember how long it took, also where the caller gives up."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -182,17 +182,17 @@ class LanguageModel:
         try:
             async with pause_slot(), asyncio.timeout_at(until):
                 with Timed(LLM_SECONDS, "llm"):
-                    return await self._negotiated(question, until)
+                    return await self._negotiate(question, until)
         except TimeoutError:
             return _Failure(_DEADLINE)
 
-    async def _negotiated(self, question: _Question, until: float) -> Completion | _Failure:
+    async def _negotiate(self, question: _Question, until: float) -> Completion | _Failure:
         """Ask with all that the endpoint is thought to take, and without what it refuses."""
         parameters = self._parameters
         if question.name is None:
             parameters = replace(parameters, form="words")
         while True:
-            outcome = await self._retried(question, parameters, until)
+            outcome = await self._retry(question, parameters, until)
             if isinstance(outcome, Completion):
                 only_reasoning = await asyncio.to_thread(_is_only_reasoning, outcome)
                 roomy = parameters.for_reasoning() if only_reasoning else None
@@ -227,7 +227,7 @@ class LanguageModel:
             _log.info("language model: the endpoint takes %s", change)
         self._parameters = parameters
 
-    async def _retried(
+    async def _retry(
         self, question: _Question, parameters: Parameters, until: float
     ) -> Completion | _Failure:
         """Return the first outcome not worth repeating."""
@@ -289,7 +289,7 @@ def _value(said: Completion, fit: Fit[T], keys: Sequence[str]) -> T | None:
 
     Some servers take all of an answer for reasoning; of one that broke off, thoughts are drafts.
     """
-    whole = _decoded(said.text)
+    whole = _decode(said.text)
     if whole is not None and (value := fit(whole)) is not None:
         return value  # a text in it may speak of reasoning
     for source in ("\n".join(said.calls), strip_reasoning(said.text)):
@@ -303,7 +303,7 @@ def _value(said: Completion, fit: Fit[T], keys: Sequence[str]) -> T | None:
     return None
 
 
-def _decoded(text: str) -> object:
+def _decode(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        said = record.getMessage() if record.name.startswith("relayer") else _said(record)
+        said = record.getMessage() if record.name.startswith("relayer") else _redact_message(record)
         members = {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             members["exception"] = describe(record.exc_info[1])
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     return _plain(str(value))
 
 
-def _said(record: logging.LogRecord) -> str:
+def _redact_message(record: logging.LogRecord) -> str:
     """What a library says, without values: it may have put them in already, as asyncio does."""
     if isinstance(record.msg, OSError):
         return str(record.msg)  # why there is no port to listen on

@@ -63,12 +63,12 @@ def in_order(form: Form, text: str) -> str:
     pieces, position = list[str](), 0
     for begin, end in _long_runs(form, text):
         marks = "".join(_apart(form, mark) for mark in text[begin:end])
-        pieces += [text[position:begin], *_sorted(marks)]
+        pieces += [text[position:begin], *_sort_marks(marks)]
         position = end
     return "".join(pieces) + text[position:] if pieces else text
 
 
-def _sorted(marks: str) -> Iterator[str]:
+def _sort_marks(marks: str) -> Iterator[str]:
     """Yield marks in canonical order, those of a class together; a sort would stop all threads."""
     by_class: dict[int, list[str]] = {}
     for mark in marks:

@@ -105,7 +105,7 @@ def stand_in_for_streams() -> None:
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Look for no cycles meanwhile, and never in what was loaded: it stays.
 
     To go through it each time that it has grown took a tenth of a start.

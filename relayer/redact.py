@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Final
 
-from relayer.chunks import AT_ONCE, substituted
+from relayer.chunks import AT_ONCE, substitute
 from relayer.secret_kinds import SHAPES
 
 _PRIVATE_KEY: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -40,7 +40,7 @@ def redact(text: str) -> tuple[str, dict[str, int]]:
     found: Counter[str] = Counter()
     text = _without_private_keys(text, found)
     for shape, accepts in SHAPES:
-        text = substituted(shape, _marking(accepts, found), text, _window)
+        text = substitute(shape, _mark_with(accepts, found), text, _window)
     return text, dict(found)
 
 
@@ -56,7 +56,9 @@ def _window(text: str, at: int) -> tuple[int, int]:
     return blank.start() - _BLANKS_WITHIN, blank.end()
 
 
-def _marking(accepts: Callable[[str], bool], found: Counter[str]) -> Callable[[re.Match[str]], str]:
+def _mark_with(
+    accepts: Callable[[str], bool], found: Counter[str]
+) -> Callable[[re.Match[str]], str]:
     """What replaces a match: itself with a mark for the group that is named for a kind."""
 
     def mark(match: re.Match[str]) -> str:

@@ -42,7 +42,7 @@ def alone(data_dir: Path) -> Iterator[None]:
         deadline = time.monotonic() + _WAIT_S
         while not lock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
-                raise _served(data_dir)
+                raise _conflict(data_dir)
             time.sleep(_POLL_S)
         (data_dir / RUNNING_FILE).unlink(missing_ok=True)  # what a killed server left
         yield
@@ -51,7 +51,7 @@ def alone(data_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def announced(data_dir: Path, url: str, *, workers: int = 1) -> Iterator[None]:
+def write_run_file(data_dir: Path, url: str, *, workers: int = 1) -> Iterator[None]:
     """Tell other commands where the server is; whoever calls this has the folder `alone`."""
     path = data_dir / RUNNING_FILE
     with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -74,9 +74,9 @@ def is_served(data_dir: Path) -> bool:
         os.close(descriptor)
 
 
-def running_url(data_dir: Path) -> str | None:
+def find_url(data_dir: Path) -> str | None:
     """The URL of the server that serves this folder now, or None."""
-    found = _running(data_dir)
+    found = _read_run_file(data_dir)
     return None if found is None else str(found["url"])
 
 
@@ -92,19 +92,19 @@ def split_socket_url(url: str) -> tuple[str, str | None]:
     return "http://localhost", unquote(url.removeprefix(SOCKET_SCHEME))
 
 
-def running_workers(data_dir: Path) -> int:
+def count_workers(data_dir: Path) -> int:
     """How many processes serve this folder now."""
-    found = _running(data_dir)
+    found = _read_run_file(data_dir)
     return 0 if found is None else int(found["workers"])
 
 
-def running_pid(data_dir: Path) -> int | None:
+def find_pid(data_dir: Path) -> int | None:
     """The number of the process that serves this folder now, or of the first of several."""
-    found = _running(data_dir)
+    found = _read_run_file(data_dir)
     return None if found is None else int(found["pid"])
 
 
-def _running(data_dir: Path) -> dict[str, Any] | None:
+def _read_run_file(data_dir: Path) -> dict[str, Any] | None:
     if not is_served(data_dir):
         return None
     try:
@@ -115,7 +115,7 @@ def _running(data_dir: Path) -> dict[str, Any] | None:
         return None
 
 
-def _served(data_dir: Path) -> Conflict:
-    url = running_url(data_dir)
+def _conflict(data_dir: Path) -> Conflict:
+    url = find_url(data_dir)
     message = f"another relayer serves this folder at {url}" if url else "this folder is in use"
     return Conflict(f"{data_dir}: {message}", code="relayer.in_use")

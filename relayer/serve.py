@@ -27,11 +27,11 @@ from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.errors import Unavailable
 from relayer.http.acceptor import Acceptor
-from relayer.http.connections import Bounds, bounded
+from relayer.http.connections import Bounds, bind_limits
 from relayer.idleness import Activity, has_work, wait_until_idle
-from relayer.installation import make_folder, opened
-from relayer.process import collect_rarely, forbid_core_files, loading, lock_memory
-from relayer.run_file import alone, announced, socket_url
+from relayer.installation import make_folder, open_storage
+from relayer.process import collect_rarely, forbid_core_files, lock_memory, pause_collection
+from relayer.run_file import alone, socket_url, write_run_file
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry import tracing
@@ -108,12 +108,12 @@ class _Server(uvicorn.Server):
             server.close()
         for acceptor in self._acceptors:
             await acceptor.close()
-        await self._emptied(now, within_s=LEAVE_S)
+        await self._wait_empty(now, within_s=LEAVE_S)
         for connection in list(self._connections):
             connection.shutdown()  # at once, or behind the answer
-        await self._emptied(now, within_s=request_s)
+        await self._wait_empty(now, within_s=request_s)
 
-    async def _emptied(self, now: asyncio.Event, *, within_s: float) -> None:
+    async def _wait_empty(self, now: asyncio.Event, *, within_s: float) -> None:
         """Return when there are no connections, or when asked to end."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
@@ -136,7 +136,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     end_on_signals(ending.end)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _stay)
     make_folder(settings)
-    with alone(settings.data_dir), bound(settings) as sockets:
+    with alone(settings.data_dir), bind(settings) as sockets:
         begun = asyncio.Event()
         await unless_ended(ending.leaving, begun, _serve(settings, sockets, ending, begun, ready))
 
@@ -149,19 +149,19 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     url = url_of(settings, sockets)
-    async with completed(settings) as storage:
+    async with complete_recovery(settings) as storage:
         begun.set()
         with contextlib.ExitStack() as told:
 
             def answers() -> None:
-                told.enter_context(announced(settings.data_dir, url))
+                told.enter_context(write_run_file(settings.data_dir, url))
                 ready(url)
 
             await attend(storage, settings, sockets, ending, answers)
 
 
 @contextlib.asynccontextmanager
-async def completed(
+async def complete_recovery(
     settings: Settings, *, unlock_keys: UnlockKeys | None = None
 ) -> AsyncIterator[Storage]:
     """Storage whose accounts are founded again, if all of them were lost.
@@ -169,7 +169,7 @@ async def completed(
     Raises:
         RelayerError, SettingsError, IdentityError: as for `opened`.
     """
-    async with opened(settings, unlock_keys=unlock_keys) as storage:
+    async with open_storage(settings, unlock_keys=unlock_keys) as storage:
         await rebuild_lost(storage, utc_now, only_if_empty=True)
         yield storage
 
@@ -217,7 +217,7 @@ async def attend(
     Raises:
         Unavailable: it could not begin.
     """
-    with loading():
+    with pause_collection():
         app: Any = build_app(storage, settings, stopping=ending.leaving)
     asked: list[asyncio.Task[Any]] = [asyncio.create_task(ending.leaving.wait())]
     if settings.idle_exit_s:
@@ -250,7 +250,7 @@ def end_on_signals(end: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def bound(settings: Settings) -> Iterator[list[socket.socket]]:
+def bind(settings: Settings) -> Iterator[list[socket.socket]]:
     """Sockets of every address of the host, on one port, or the one that is named.
 
     Nobody is heard by them yet.
@@ -358,7 +358,7 @@ def server_config(app: Any, settings: Settings) -> uvicorn.Config:
     """How an application is served: by bounded connections, and saying nothing of its own."""
     return uvicorn.Config(
         app,
-        http=bounded(bounds_of(settings)),
+        http=bind_limits(bounds_of(settings)),
         ws="none",
         log_config=None,
         access_log=False,

@@ -403,7 +403,7 @@ def variable(name: str) -> str:
     return name.upper() if name.startswith("openai_") else f"RELAYER_{name.upper()}"
 
 
-def unknown_variables(environment: Iterable[str]) -> list[str]:
+def list_unknown_variables(environment: Iterable[str]) -> list[str]:
     """The names that look like a setting's variable and are none, in order."""
     known = {variable(item.name) for item in fields(Settings)} | {"RELAYER_OWNER_KEY"}
     known |= {f"{variable(name)}_FILE" for name in SECRET}

@@ -108,7 +108,7 @@ class Sweeper:
             self._database,
             before=before,
             limit=RESUME_MAX,
-            but=await queue.named(self._database, queue.EXTRACT),
+            but=await queue.list_named(self._database, queue.EXTRACT),
         )
         for account, ids in waiting:
             await self._queue(queue.EXTRACT, account, [[i] for i in ids])
@@ -126,14 +126,14 @@ class Sweeper:
     async def _queue_consolidations(self, account: AccountId | None = None) -> None:
         """Begin runs that are due and go on with unfinished ones, where their keys are at hand."""
         async for page in self._runs.due(account):
-            for due in await self._opened(page):
+            for due in await self._select_openable(page):
                 await self._runs.begin(due)
         async for page in self._runs.unfinished(account):
-            for run in await self._opened(page):
+            for run in await self._select_openable(page):
                 owner = AccountId(run["account_id"])
                 await self._queue(queue.CONSOLIDATE, owner, [[run["run_id"]]])
 
-    async def _opened(self, page: Sequence[Row]) -> list[Row]:
+    async def _select_openable(self, page: Sequence[Row]) -> list[Row]:
         """Those of these rows, an account's together, whose namespace this process has the keys of
         for background work."""
         opened: list[Row] = []

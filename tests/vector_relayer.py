@@ -219,7 +219,7 @@ def do_idempotency(given: Json) -> Json:
 
 
 def do_lengths(given: Json) -> Json:
-    return {"rounded": [index.rounded_length(words) for words in given["words"]]}
+    return {"rounded": [index.round_length(words) for words in given["words"]]}
 
 
 def do_turn(given: Json) -> Json:

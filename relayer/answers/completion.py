@@ -90,10 +90,12 @@ def read(body: bytes) -> Completion | Fault:
     except msgspec.ValidationError:
         return _NO_COMPLETION if whole.error else Fault("not a completion")
     choice = choices[0] if choices else _Choice()
-    said = _said(choice)
+    said = _parse_message(choice)
     if isinstance(said, Fault):
         return said
-    said = replace(said, has_reasoned=bool(said.reasoning) or _reasoning_tokens(whole.usage) > 0)
+    said = replace(
+        said, has_reasoned=bool(said.reasoning) or _count_reasoning_tokens(whole.usage) > 0
+    )
     is_failed = choice.finish_reason == "error"
     # What is told beside an answer may be a warning.
     if not is_failed and (said.text or said.calls or said.reasoning):
@@ -103,7 +105,7 @@ def read(body: bytes) -> Completion | Fault:
     return said
 
 
-def _said(choice: _Choice) -> Completion | Fault:
+def _parse_message(choice: _Choice) -> Completion | Fault:
     message = choice.message or _Message(content=choice.text)
     spoken = list(_blocks(message.content))
     is_refused = bool(message.refusal) or any(kind == "refusal" for kind, _ in spoken)
@@ -159,7 +161,7 @@ def _is_block(block: dict[str, Any]) -> bool:
     return "type" in block or len(block) == 1
 
 
-def _reasoning_tokens(usage: Any) -> int:
+def _count_reasoning_tokens(usage: Any) -> int:
     details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
     tokens = details.get("reasoning_tokens") if isinstance(details, dict) else None
     return tokens if isinstance(tokens, int) else 0

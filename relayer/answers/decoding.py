@@ -75,7 +75,7 @@ def find_last(
 
 def _find_last(text: str, fit: Fit[T], keys: Sequence[str], is_cut: bool, depth: int) -> T | None:
     text = text.removeprefix("\ufeff").strip()[-READ_CHARS_MAX:]
-    inner = _encoded(text)
+    inner = _extract_encoded(text)
     if inner is not None and depth:
         return _find_last(inner, fit, keys, is_cut, depth - 1)
     strict, broken = _scan(text)
@@ -92,7 +92,7 @@ def _find_last(text: str, fit: Fit[T], keys: Sequence[str], is_cut: bool, depth:
     return None
 
 
-def _encoded(text: str) -> str | None:
+def _extract_encoded(text: str) -> str | None:
     """Return the text that a JSON text holds."""
     if not text.startswith('"'):
         return None
@@ -143,7 +143,7 @@ def _mend(
         has_whole = any(_has_key(v.value, keys) and (end is None or v.begin < end) for v in inside)
         if has_whole or endless > _ENDLESS_MAX:
             continue  # an answer in it is whole; or it is a mess
-        value = _mended(text, begin, end, is_cut, meter)
+        value = _repair(text, begin, end, is_cut, meter)
         if value is not None and fit(value) is not None:
             mended.append(_Value(begin, len(text) if end is None else end, value))
     return [
@@ -173,7 +173,7 @@ def _end(text: str, begin: int) -> int | None:
     return None
 
 
-def _mended(text: str, begin: int, end: int | None, is_cut: bool, meter: Meter) -> Any:
+def _repair(text: str, begin: int, end: int | None, is_cut: bool, meter: Meter) -> Any:
     piece = text[begin:end]
     if end is None and (is_cut or not _ENDS_WHOLE.search(text)):
         piece = _whole_items(piece)
@@ -220,11 +220,11 @@ def _runs(text: str, values: Sequence[_Value]) -> Iterator[_Value]:
     run = list[_Value]()
     for value in values:
         if run and not _are_adjacent(text, run[-1].end, value.begin):
-            yield _joined(run)
+            yield _join(run)
             run = []
         run.append(value)
     if run:
-        yield _joined(run)
+        yield _join(run)
 
 
 def _is_alone(text: str, value: _Value) -> bool:
@@ -238,7 +238,7 @@ def _are_adjacent(text: str, end: int, begin: int) -> bool:
     return gap is not None and gap.end() == begin and text.count("\n", end, begin) < 2
 
 
-def _joined(run: Sequence[_Value]) -> _Value:
+def _join(run: Sequence[_Value]) -> _Value:
     if len(run) == 1:
         return run[0]
     return _Value(run[0].begin, run[-1].end, [value.value for value in run])

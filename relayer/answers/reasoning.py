@@ -89,11 +89,11 @@ def _without_channels(text: str) -> str:
             continue
         name, rest = head[1].casefold(), part[head.end() :]
         if name == "final" or (" to=" in head[2] and not chosen):
-            chosen = _said(rest)
+            chosen = _strip_reasoning(rest)
     return chosen
 
 
-def _said(part: str) -> str:
+def _strip_reasoning(part: str) -> str:
     constrained = _CONSTRAINED.match(part)
     part = part[constrained.end() :] if constrained else part
     return part.lstrip().removeprefix(_MESSAGE)

@@ -41,13 +41,13 @@ class _Metered(str):
     def __getitem__(self, key: Any) -> str:
         part = str.__getitem__(self, key)
         self.meter.count(1 + len(part))
-        return _metered(part, self.meter) if isinstance(key, slice) else part
+        return _meter(part, self.meter) if isinstance(key, slice) else part
 
     def __add__(self, other: str) -> "_Metered":
-        return _metered(str.__add__(self, other), self.meter)
+        return _meter(str.__add__(self, other), self.meter)
 
 
-def _metered(text: str, meter: Meter) -> _Metered:
+def _meter(text: str, meter: Meter) -> _Metered:
     one = _Metered(text)
     one.meter = meter
     return one
@@ -61,7 +61,7 @@ def repair(piece: str, meter: Meter) -> Any:
 
     try:
         made = json_repair.repair_json(
-            _metered(piece, meter), skip_json_loads=True, ensure_ascii=False
+            _meter(piece, meter), skip_json_loads=True, ensure_ascii=False
         )
         return json.loads(made) if made else None
     except Exception:  # it reads rubbish: whatever it raises, this is no value

@@ -34,7 +34,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from relayer.blobs.store import ACCOUNT, LIST_PAGE, NEWEST, is_name, read_mark, verified
+from relayer.blobs.store import ACCOUNT, LIST_PAGE, NEWEST, is_name, read_mark, verify_blob
 from relayer.errors import Corrupted, Unavailable
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import AccountId
@@ -69,7 +69,7 @@ class BucketStore:
     transactional = False
 
     def __init__(self, *, bucket: Bucket, deadline_s: float) -> None:
-        self._objects = _connected(bucket, deadline_s)
+        self._objects = _connect(bucket, deadline_s)
         self._deadline_s = deadline_s
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._knows_condition = True
@@ -86,7 +86,7 @@ class BucketStore:
         wanted = {name: _path(account, name) for name in names}
         found = await self._all([self._get(path) for path in wanted.values()])
         return {
-            name: verified(name, data)
+            name: verify_blob(name, data)
             for name, data in zip(wanted, found, strict=True)
             if data is not None
         }
@@ -104,7 +104,7 @@ class BucketStore:
         await self._delete(f"{account.hex()}/{NEWEST}")
 
     async def _delete(self, path: str) -> None:
-        async with self._translated(self._deadline_s):
+        async with self._translate_errors(self._deadline_s):
             try:
                 await self._one(lambda: obstore.delete_async(self._objects, path))
             except FileNotFoundError as error:
@@ -118,7 +118,7 @@ class BucketStore:
             self._objects, prefix=account.hex(), offset=offset, chunk_size=LIST_PAGE
         )
         while True:
-            async with self._translated(self._deadline_s):
+            async with self._translate_errors(self._deadline_s):
                 page = await self._one(lambda: anext(pages, None))
             if page is None:
                 return
@@ -128,7 +128,7 @@ class BucketStore:
 
     async def accounts(self) -> list[AccountId]:
         """Every account that has objects here."""
-        async with self._translated(max(ACCOUNTS_S, self._deadline_s)):
+        async with self._translate_errors(max(ACCOUNTS_S, self._deadline_s)):
             listed = await self._one(lambda: obstore.list_with_delimiter_async(self._objects))
         names = sorted(path.rpartition("/")[2] for path in listed["common_prefixes"])
         return [AccountId(bytes.fromhex(name)) for name in names if ACCOUNT.fullmatch(name)]
@@ -136,12 +136,12 @@ class BucketStore:
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this receipt."""
         if seq > await self.marked(account):
-            async with self._translated(self._deadline_s):
+            async with self._translate_errors(self._deadline_s):
                 await self._put(f"{account.hex()}/{NEWEST}", str(seq).encode())
 
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
-        async with self._translated(self._deadline_s):
+        async with self._translate_errors(self._deadline_s):
             data = await self._get(f"{account.hex()}/{NEWEST}")
         return read_mark(data or b"")
 
@@ -195,12 +195,12 @@ class BucketStore:
     async def _all(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         """The results of all; the first failure ends the others."""
         deadline_s = self._deadline_s * max(1, math.ceil(len(work) / TOGETHER_MAX))
-        async with self._translated(deadline_s), asyncio.TaskGroup() as group:
+        async with self._translate_errors(deadline_s), asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
         return [task.result() for task in tasks]
 
     @asynccontextmanager
-    async def _translated(self, deadline_s: float) -> AsyncIterator[None]:
+    async def _translate_errors(self, deadline_s: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(deadline_s):
                 yield
@@ -215,7 +215,7 @@ def _path(account: AccountId, name: str) -> str:
     return f"{account.hex()}/{name[:2]}/{name}"
 
 
-def _connected(bucket: Bucket, deadline_s: float) -> S3Store:
+def _connect(bucket: Bucket, deadline_s: float) -> S3Store:
     async def key() -> "S3Credential":
         return {
             "access_key_id": bucket.access_key_id,

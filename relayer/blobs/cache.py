@@ -18,7 +18,7 @@ from typing import Final
 from relayer.blobs.store import BlobStore
 from relayer.errors import Corrupted
 from relayer.sealed.keys import AccountId
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 
 LIFE_S: Final = 300.0
 _ENTRY_BYTES: Final = 256  # what an entry takes beside its bytes, roughly
@@ -69,7 +69,7 @@ class CachedStore:
         for name in names:
             if (data := self._fresh(account, name)) is not None:
                 found[name] = data
-        looked_up("blobs", len(found), len(set(names)))
+        count_lookups("blobs", len(found), len(set(names)))
         if missing := [name for name in names if name not in found]:
             deletions = self._deletions
             read = await self.store.get_many(account, missing)

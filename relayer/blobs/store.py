@@ -90,12 +90,12 @@ class BlobStore(Protocol):
         them still; whether younger ones are there."""
 
 
-def verified(name: str, data: bytes) -> bytes | Corrupted:
+def verify_blob(name: str, data: bytes) -> bytes | Corrupted:
     """The bytes when they have this name, else the error."""
     return data if name_of(data) == name else _mismatch()
 
 
-def matching(digest: bytes, data: bytes) -> bytes | Corrupted:
+def verify_hash(digest: bytes, data: bytes) -> bytes | Corrupted:
     """The bytes when this is their hash, which their name says, else the error."""
     return data if blake2b_256(data) == digest else _mismatch()
 
@@ -111,7 +111,7 @@ def read_mark(data: bytes) -> int:
     return 0
 
 
-async def unread(
+async def select_unread(
     store: BlobStore,
     account: AccountId,
     names: Sequence[str],
@@ -139,7 +139,7 @@ class PostgresStore:
     ) -> dict[str, bytes | Corrupted]:
         """The blobs that exist, each verified or the error that says why not."""
         found = await statements.find(self._database, account, names)
-        return {name: verified(name, data) for name, data in found.items()}
+        return {name: verify_blob(name, data) for name, data in found.items()}
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
         """None: a row is read, or the database is away."""
@@ -233,7 +233,7 @@ class FolderStore:
 
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
-        return await self._use(self._marked, account)
+        return await self._use(self._read_mark, account)
 
     async def unmark(self, account: AccountId) -> None:
         """Forget that, once nothing of the account is here any more."""
@@ -255,7 +255,7 @@ class FolderStore:
             self._refuse_other()
             return work(*args, **kwargs)
 
-        with _translated():
+        with _translate_errors():
             return await asyncio.to_thread(in_place)
 
     def _refuse_other(self) -> None:
@@ -291,7 +291,7 @@ class FolderStore:
         refused: list[OSError] = []
         for name in names:
             try:
-                found[name] = verified(name, self._path(account, name).read_bytes())
+                found[name] = verify_blob(name, self._path(account, name).read_bytes())
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -329,12 +329,12 @@ class FolderStore:
         return [AccountId(bytes.fromhex(name)) for name in names if ACCOUNT.fullmatch(name)]
 
     def _mark(self, account: AccountId, seq: int) -> None:
-        if seq > self._marked(account):
+        if seq > self._read_mark(account):
             path = self._folder / account.hex() / NEWEST
             path.parent.mkdir(mode=0o700, exist_ok=True)
             durable.replace(path, str(seq).encode())
 
-    def _marked(self, account: AccountId) -> int:
+    def _read_mark(self, account: AccountId) -> int:
         try:
             return read_mark((self._folder / account.hex() / NEWEST).read_bytes())
         except FileNotFoundError:
@@ -388,7 +388,7 @@ def is_name(name: str) -> bool:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError:

@@ -24,8 +24,8 @@ from relayer.commands.options import (
     table,
 )
 from relayer.commands.parsers import Group
-from relayer.installation import as_found, opened
-from relayer.run_file import running_url
+from relayer.installation import as_found, open_storage
+from relayer.run_file import find_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Identity,
@@ -71,7 +71,7 @@ def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> No
     settings = settings_of(values)
 
     async def work() -> dict[str, Any]:
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             new = await provision.create_account(
                 storage, label=label, custody=custody, clock=utc_now
             )
@@ -111,7 +111,7 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
         raise Exit(2, "This cannot be undone. Say --yes to erase the account.")
 
     async def work() -> dict[str, Any]:
-        async with opened(settings_of(values), new=False) as storage:
+        async with open_storage(settings_of(values), new=False) as storage:
             return await provision.erase_account(
                 storage, account=await find_account(storage, account_text_), clock=utc_now
             )
@@ -170,7 +170,7 @@ def key_add(
     }
 
     async def work() -> dict[str, Any]:
-        async with opened(settings, new=False) as storage:
+        async with open_storage(settings, new=False) as storage:
             new = await provision.add_key(
                 storage,
                 account=await find_account(storage, account_text_),
@@ -216,7 +216,7 @@ def key_revoke(
     """Revoke all that a key was granted, from its next request on."""
 
     async def work() -> PublicKey:
-        async with opened(settings_of(values), new=False) as storage:
+        async with open_storage(settings_of(values), new=False) as storage:
             account = await find_account(storage, account_text_)
             public_key = await find_key(storage, account, key_text)
             await provision.revoke_key(
@@ -281,7 +281,7 @@ def _key_json(new: provision.NewKey, settings: Settings, storage: Storage) -> di
         "account_id": account_text(new.account),
         "public_key": new.identity.public_key.hex(),
         "private_key": new.identity.seed.hex(),
-        "server_url": running_url(settings.data_dir),
+        "server_url": find_url(settings.data_dir),
         "relayer_key": storage.identity.public_key.hex(),
         "custody": new.custody,
     }

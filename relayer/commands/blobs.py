@@ -14,7 +14,7 @@ from relayer.commands.failures import Exit
 from relayer.commands.options import json_option, run, settings_of, show, storage_options
 from relayer.commands.parsers import Group
 from relayer.commands.upkeep import Progress
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.settings import SettingsError, variable
 from relayer.storage import replay_on
 from relayer.upkeep import transfer
@@ -71,7 +71,7 @@ def blobs_accept(as_json: bool, **values: Any) -> None:
 
     async def work() -> int:
         settings = settings_of(values)
-        async with opened(settings, new=False, whatever_store=True) as storage:
+        async with open_storage(settings, new=False, whatever_store=True) as storage:
             return await replay_on(storage, utc_now).accept_store()
 
     lost = run(work())

@@ -24,7 +24,7 @@ from relayer.commands.options import (
 )
 from relayer.commands.parsers import Command, Group
 from relayer.embedding import model
-from relayer.embedding.published import named
+from relayer.embedding.published import find_published
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.installation import key_path
 from relayer.sealed.keys import account_text
@@ -115,7 +115,7 @@ def model_fetch(embedder: str, model_dir: str, source: Path | None, as_json: boo
     It is the English one (all-MiniLM-L6-v2), or with `--embedder multilingual` the one of 16
     languages (universal-sentence-encoder-multilingual-3).
     """
-    published = named(embedder)
+    published = find_published(embedder)
     folder = model.folder_of(published, model_dir)
 
     async def work() -> None:

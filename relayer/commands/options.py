@@ -63,14 +63,14 @@ def settings_options(*names: str) -> Callable[[Any], Any]:
                 show_envvar=True,
                 show_default=not secret and item.default not in ("", None),
                 help=item.metadata["text"] + file + unit,
-                callback=_given_or_in_file if secret else None,
+                callback=_read_given_or_file if secret else None,
             )(command)
         return command
 
     return decorate
 
 
-def _given_or_in_file(context: click.Context, option: click.Parameter, value: str) -> str:
+def _read_given_or_file(context: click.Context, option: click.Parameter, value: str) -> str:
     name = f"{variable(str(option.name))}_FILE"
     path = os.environ.get(name, "")
     if not path:
@@ -179,7 +179,7 @@ def account_of(text: str) -> AccountId:
     Raises:
         click.BadParameter: it cannot be one.
     """
-    return _parsed(parse_account, text)
+    return _parse(parse_account, text)
 
 
 def public_key_of(text: str) -> PublicKey:
@@ -188,10 +188,10 @@ def public_key_of(text: str) -> PublicKey:
     Raises:
         click.BadParameter: it cannot be one.
     """
-    return _parsed(parse_public_key, text)
+    return _parse(parse_public_key, text)
 
 
-def _parsed(parse: Callable[[str], T], text: str) -> T:
+def _parse(parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except CryptoError as error:

@@ -19,14 +19,14 @@ from relayer.commands.options import run, settings_of, settings_options
 from relayer.commands.parsers import Command
 from relayer.installation import at, is_made_by_serving
 from relayer.logs import configure
-from relayer.process import loading
+from relayer.process import pause_collection
 from relayer.run_file import SOCKET_SCHEME
 from relayer.settings import (
     Settings,
     is_local,
+    list_unknown_variables,
     may_lack_tls,
     open_to_this_machine,
-    unknown_variables,
     variable,
 )
 
@@ -56,8 +56,8 @@ def serve_command(**values: Any) -> None:
     the database up to date. One line says when requests are answered, and where.
     """
     settings = settings_of(values)
-    click.echo(beginning(settings), err=True)
-    with loading():
+    click.echo(first_line(settings), err=True)
+    with pause_collection():
         from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
         from relayer.workers.supervisor import supervise  # noqa: PLC0415  # as above
 
@@ -73,7 +73,7 @@ def serve_command(**values: Any) -> None:
     run((supervise if settings.workers > 1 else serve)(settings, ready))
 
 
-def beginning(settings: Settings) -> str:
+def first_line(settings: Settings) -> str:
     """Return the first line, of what is being started."""
     made = " It makes a database there first; that takes some seconds."
     folder = settings.data_dir.absolute()
@@ -99,7 +99,7 @@ def notes(settings: Settings) -> list[str]:
 
 def _warnings(settings: Settings) -> list[str]:
     found = []
-    if unknown := unknown_variables(os.environ):
+    if unknown := list_unknown_variables(os.environ):
         found.append(f"WARNING: no such setting, so without effect: {', '.join(unknown)}")
     if settings.rate_limit == "off":
         found.append("WARNING: request limits are OFF. Benchmarks only.")

@@ -21,7 +21,7 @@ from relayer.commands.failures import Exit
 from relayer.commands.options import json_option, settings_options, terminal_width
 from relayer.commands.parsers import Command
 from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
-from relayer.run_file import SOCKET_SCHEME, running_url, split_socket_url
+from relayer.run_file import SOCKET_SCHEME, find_url, split_socket_url
 from relayer.tables import cut
 
 EVERY_S: Final = 2.0
@@ -49,7 +49,7 @@ def top_command(data_dir: Path, metrics_token: str, url: str, once: bool, as_jso
 
     That is requests, their stages, models, jobs, connections and caches.
     """
-    url = (url or running_url(data_dir) or _DEFAULT_URL).rstrip("/")
+    url = (url or find_url(data_dir) or _DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://", SOCKET_SCHEME)):
         raise Exit(2, "--url begins with http://, https:// or unix://")
     try:

@@ -24,7 +24,7 @@ from relayer.commands.options import (
 )
 from relayer.commands.parsers import Command
 from relayer.database.migrate import head
-from relayer.installation import as_found, migrated, opened
+from relayer.installation import as_found, migrate_database, open_storage
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings
 from relayer.upkeep import check
@@ -52,7 +52,7 @@ def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
             "the embedded PostgreSQL is one machine: name a cluster's coordinator. Type: relayer"
             " migrate --distributed --database-url URL",
         )
-    tables = run(migrated(settings, distributed=distributed))
+    tables = run(migrate_database(settings, distributed=distributed))
     done = f"schema {head()}"
     if distributed:
         done += f", {len(tables)} tables distributed now: {', '.join(tables) or 'all were before'}"
@@ -91,7 +91,7 @@ def rebuild_command(as_json: bool, **values: Any) -> None:
     from relayer.upkeep import rebuild  # noqa: PLC0415  # as above
 
     async def work() -> list[rebuild.Rebuilt]:
-        async with opened(settings_of(values), new=False) as storage:
+        async with open_storage(settings_of(values), new=False) as storage:
             return await rebuild.rebuild_lost(storage, utc_now)
 
     done = [one.as_json() for one in run(work())]

@@ -49,7 +49,7 @@ _NOT_LAST: Final = "AND seq < (SELECT receipt_seq FROM accounts WHERE account_id
 _NOT_ITS_BLOB: Final = "AND blob_id <> $3"
 
 
-def _emptying(table: str, *columns: str, but: str = "") -> str:
+def _build_emptying(table: str, *columns: str, but: str = "") -> str:
     key = ", ".join(columns)
     return f"""
 WITH gone AS (
@@ -61,19 +61,19 @@ SELECT count(*) FROM gone
 """
 
 
-_EMPTY_POSTINGS: Final = _emptying("postings", "namespace_id", "token", "memory_id")
-_EMPTY_EPISODES: Final = _emptying("episodes", "episode_id")
-_EMPTY_TOMBSTONES: Final = _emptying("tombstones", "memory_id")
-_EMPTY_IDEMPOTENCY: Final = _emptying("idempotency", "mark")
-_EMPTY_ACTIONS: Final = _emptying("consolidation_actions", "run_id", "action_id")
-_EMPTY_CONSOLIDATIONS: Final = _emptying("consolidations", "run_id")
-_EMPTY_GRANTS: Final = _emptying("grants", "serial")
+_EMPTY_POSTINGS: Final = _build_emptying("postings", "namespace_id", "token", "memory_id")
+_EMPTY_EPISODES: Final = _build_emptying("episodes", "episode_id")
+_EMPTY_TOMBSTONES: Final = _build_emptying("tombstones", "memory_id")
+_EMPTY_IDEMPOTENCY: Final = _build_emptying("idempotency", "mark")
+_EMPTY_ACTIONS: Final = _build_emptying("consolidation_actions", "run_id", "action_id")
+_EMPTY_CONSOLIDATIONS: Final = _build_emptying("consolidations", "run_id")
+_EMPTY_GRANTS: Final = _build_emptying("grants", "serial")
 # Not what is on its way into the store at this moment: that is deleted when it has come.
-_EMPTY_OUTBOX: Final = _emptying("blob_outbox", "blob_id", but="AND (stray OR due_at <= $3)")
-_EMPTY_LASTING: Final = _emptying("lasting_objects", "blob_id")
-_EMPTY_RECEIPTS: Final = _emptying("receipts", "seq", but=_NOT_LAST)
-_EMPTY_NAMESPACES: Final = _emptying("namespaces", "namespace_id")
-_EMPTY_BLOBS: Final = _emptying("blobs", "blob_id", but=_NOT_ITS_BLOB)
+_EMPTY_OUTBOX: Final = _build_emptying("blob_outbox", "blob_id", but="AND (stray OR due_at <= $3)")
+_EMPTY_LASTING: Final = _build_emptying("lasting_objects", "blob_id")
+_EMPTY_RECEIPTS: Final = _build_emptying("receipts", "seq", but=_NOT_LAST)
+_EMPTY_NAMESPACES: Final = _build_emptying("namespaces", "namespace_id")
+_EMPTY_BLOBS: Final = _build_emptying("blobs", "blob_id", but=_NOT_ITS_BLOB)
 _EMPTY_WINDOWS: Final = "DELETE FROM request_windows WHERE account_id = $1"
 _EMPTY_STEPS: Final = "DELETE FROM index_steps WHERE account_id = $1"
 # Namespaces last: what is left of their memories would go with them in one go.

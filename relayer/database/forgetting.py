@@ -128,7 +128,7 @@ async def matching(
 ) -> list[uuid.UUID]:
     """The oldest memories that fit."""
     statements = (_MATCHING, _MATCHING_TAGGED, _MATCHING_FEW)
-    statement, arguments = await _asked(database, statements, account, namespace_id, match)
+    statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     rows = await database.fetch(statement, *arguments, limit)
     return [r["memory_id"] for r in rows]
 
@@ -138,13 +138,13 @@ async def count_matching(
 ) -> int:
     """How many memories fit."""
     statements = (_COUNT_MATCHING, _COUNT_TAGGED, _COUNT_FEW)
-    statement, arguments = await _asked(database, statements, account, namespace_id, match)
+    statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     row = await database.fetchrow(statement, *arguments)
     assert row is not None
     return int(row[0])
 
 
-async def _asked(
+async def _build_query(
     database: Database,
     statements: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
     account: AccountId,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database import index_size
-from relayer.database.numbering import numbered
+from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection, Row, halfvec
 from relayer.database.vectors import NO_VECTOR
 from relayer.portable import MovedEpisode, MovedMemory
@@ -98,7 +98,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Page"], object]]] = {
     "default_lives": lambda p: [m.default_life for m in p.moved],
 }
 # A page of rows with their words, blobs and counts, and with what vouches for it.
-_ARRIVE: Final = numbered(
+_ARRIVE: Final = number_parameters(
     """
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)

@@ -181,7 +181,7 @@ async def versions(
     return Versions(*_state(row), seqs[order], versions[order])
 
 
-async def differing(
+async def read_changes(
     connection: Connection, account: AccountId, namespace_id: int, since: IndexMark
 ) -> Differing | None:
     """What of a namespace differs from an earlier state; None when not every step is known."""
@@ -221,7 +221,7 @@ async def page(
     assert postings is not None
     return Page(
         memories=memories,
-        vectors={(row["epoch"], row["model"]): _unpacked(row) for row in vectors},
+        vectors={(row["epoch"], row["model"]): _unpack(row) for row in vectors},
         tokens=_numbers(postings["tokens"], ">i8"),
         seqs=_numbers(postings["seqs"], ">i8"),
         frequencies=_numbers(postings["frequencies"], ">i2").astype(np.int16),
@@ -238,7 +238,7 @@ def _numbers(sent: bytes | None, kind: str) -> npt.NDArray[np.int64]:
     return np.frombuffer(sent or b"", kind).astype(np.int64)
 
 
-def _unpacked(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
+def _unpack(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
     """Numbers of memories, and their vectors where they lie among the bytes."""
     seqs = _numbers(row["seqs"], ">i8")
     sent = np.frombuffer(row["packed"], np.uint8).reshape(len(seqs), -1)

@@ -23,7 +23,7 @@ import asyncpg
 
 import relayer
 from relayer.database import distribution, queue
-from relayer.database.pool import translated
+from relayer.database.pool import translate_errors
 from relayer.errors import Unavailable
 from relayer.postgres.embedded import PostgresError, check_server
 
@@ -87,7 +87,7 @@ async def distribute(connect_args: dict[str, Any]) -> list[str]:
 @asynccontextmanager
 async def _in_turn(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
     """A connection to a server that is fit, while nobody else migrates its database."""
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         await check_server(connection)
         for name in ("statement_timeout", "lock_timeout"):  # another's migration may take longer
             await connection.execute(f"SET {name} = 0")
@@ -124,7 +124,7 @@ async def refuse_pooler(connect_args: dict[str, Any]) -> None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in, or is a pooler.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         if await connection.fetchval(_BACKEND) != connection.get_server_pid():
             raise PostgresError(
                 "RELAYER_DATABASE_URL leads to a connection pooler: name the server itself, or a "
@@ -143,7 +143,7 @@ async def refuse_two(direct_args: dict[str, Any], pooled_args: dict[str, Any]) -
     """
     key = secrets.randbits(63)
     nothing_kept = {"statement_cache_size": 0}  # in a session that is lent
-    async with _connected(direct_args) as direct, _connected(pooled_args | nothing_kept) as pooled:
+    async with _connect(direct_args) as direct, _connect(pooled_args | nothing_kept) as pooled:
         await direct.execute("SELECT pg_advisory_lock($1)", key)
         async with pooled.transaction():
             alone = await pooled.fetchval("SELECT pg_try_advisory_xact_lock($1)", key)
@@ -155,7 +155,7 @@ async def refuse_two(direct_args: dict[str, Any], pooled_args: dict[str, Any]) -
 
 
 @asynccontextmanager
-async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
+async def _connect(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
     """A connection of one's own, closed at the end.
 
     Raises:
@@ -165,14 +165,14 @@ async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Conn
     """
     connection = await _connection(connect_args)
     try:
-        with translated(), _told():
+        with translate_errors(), _explain_refusal():
             yield connection
     finally:
         await connection.close()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explain_refusal() -> Iterator[None]:
     """Turn what a database refuses to somebody who starts or migrates into what to do about it."""
     try:
         yield
@@ -208,15 +208,15 @@ async def _connection(connect_args: dict[str, Any]) -> asyncpg.Connection:
     """A new connection; why there is none is told to whoever starts or administers a relayer."""
     place = _place(connect_args)
     try:
-        with translated():
-            return await _asked(connect_args, place)
+        with translate_errors():
+            return await _open_connection(connect_args, place)
     except Unavailable as error:
         why = _why_away(error.__context__)
         message = f"The database{place} is away{why and f': {why}'}."
         raise Unavailable(message, code=error.code) from None
 
 
-async def _asked(connect_args: dict[str, Any], place: str) -> asyncpg.Connection:
+async def _open_connection(connect_args: dict[str, Any], place: str) -> asyncpg.Connection:
     try:
         return await asyncpg.connect(**connect_args)
     except ssl.CertificateError as error:
@@ -232,14 +232,14 @@ async def _asked(connect_args: dict[str, Any], place: str) -> asyncpg.Connection
             f" {_words(error)}: leave that out"
         ) from None
     except (ValueError, OverflowError) as error:
-        raise PostgresError(_malformed(error)) from None
+        raise PostgresError(_describe_malformed(error)) from None
     except OSError:
-        if unread := _unread_file(connect_args):
+        if unread := _find_unreadable_file(connect_args):
             raise PostgresError(unread) from None
         raise
 
 
-def _malformed(error: Exception) -> str:
+def _describe_malformed(error: Exception) -> str:
     """What is wrong with a URL; it quotes what it could not read, which may be a password."""
     said = str(error).partition("\n")[0]
     if not _HARMLESS.match(said):
@@ -252,7 +252,7 @@ def _malformed(error: Exception) -> str:
     return f"RELAYER_DATABASE_URL: {said}{file}"
 
 
-def _unread_file(connect_args: dict[str, Any]) -> str:
+def _find_unreadable_file(connect_args: dict[str, Any]) -> str:
     """Which file that a URL names for TLS cannot be read; "" for none."""
     query = dict(parse_qsl(urlsplit(connect_args.get("dsn", "")).query))
     for name in _TLS_FILES:
@@ -286,7 +286,7 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         return await _revision_of(connection)
 
 
@@ -297,7 +297,7 @@ async def has_tables(connect_args: dict[str, Any]) -> bool:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         return bool(await connection.fetchval(_HAS_TABLES))
 
 
@@ -308,7 +308,7 @@ async def has_accounts(connect_args: dict[str, Any]) -> bool:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         if await connection.fetchval("SELECT to_regclass('accounts')") is None:
             return False
         return bool(await connection.fetchval(_HAS_ACCOUNTS))
@@ -321,7 +321,7 @@ async def restored_from(connect_args: dict[str, Any]) -> str | None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         found = str(await connection.fetchval(_RESTORED))
     return found.removeprefix(_RESTORING) if found.startswith(_RESTORING) else None
 
@@ -338,7 +338,7 @@ async def end_restore(connect_args: dict[str, Any]) -> None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    async with _connected(connect_args) as connection:
+    async with _connect(connect_args) as connection:
         await connection.execute("COMMENT ON TABLE accounts IS NULL")
 
 

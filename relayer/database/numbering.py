@@ -11,7 +11,7 @@ from typing import Final
 _NAMED: Final = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, which is neither a cast nor a slice
 
 
-def numbered(statement: str, names: Iterable[str]) -> str:
+def number_parameters(statement: str, names: Iterable[str]) -> str:
     """The statement with `$1`, `$2` … in place of `:name`, in the order of these names.
 
     Raises:

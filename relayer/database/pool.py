@@ -69,7 +69,7 @@ def halfvec(vector: npt.NDArray[np.float16] | None) -> HalfVector | None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn "the database is away" into `Unavailable`; every other error is a bug and stays one."""
     try:
         yield
@@ -187,7 +187,7 @@ class Database:
             Unavailable: nobody answers.
         """
         options = {} if pooled else _PLANS
-        with translated():
+        with translate_errors():
             pool = await asyncpg.create_pool(
                 **arguments,
                 min_size=1,
@@ -275,14 +275,14 @@ class Database:
 
         What it does is planned for what it is given, be that one row or thousands.
         """
-        return self._begun(_BEGIN)
+        return self._begin(_BEGIN)
 
     def snapshot(self) -> AbstractAsyncContextManager[Connection]:
         """One moment's view of everything, for reading what has to agree; planned likewise."""
-        return self._begun(_BEGIN_SNAPSHOT)
+        return self._begin(_BEGIN_SNAPSHOT)
 
     @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
+    async def _begin(self, begin: str) -> AsyncIterator[Connection]:
         # The library begins by itself only, and how to plan would take another trip.
         async with self.connection() as connection:
             await connection.execute(begin)

@@ -202,7 +202,7 @@ async def beat(way: "Database | Driver", job_ids: Sequence[int]) -> None:
     await way.execute(_BEAT, job_ids)
 
 
-def asked(headers: Mapping[str, object] | None) -> int:
+def count_asked(headers: Mapping[str, object] | None) -> int:
     """How often a job with these headers had been asked for."""
     number = (headers or {}).get(_ASKED, 0)
     return number if isinstance(number, int) else 0
@@ -248,7 +248,7 @@ async def step_behind(database: Database, job_id: int) -> None:
     await database.execute(_STEP_BEHIND, job_id)
 
 
-async def waiting(
+async def count_waiting(
     connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
 ) -> dict[str, int]:
     """Such jobs of these accounts that wait or run → how often each was put back."""
@@ -274,7 +274,7 @@ async def not_there(
     return [ids for key, ids in zip(keys, jobs, strict=True) if key not in there]
 
 
-async def named(
+async def list_named(
     database: Database, entrypoint: str, account: AccountId | None = None
 ) -> list[uuid.UUID]:
     """What the jobs of one kind are about, of one account or all, that wait, run, or failed
@@ -293,7 +293,7 @@ async def forget(database: Database, *, older_than: timedelta, pages_max: int) -
                 break
 
 
-async def taken(database: Database, job_id: int) -> int:
+async def count_taken(database: Database, job_id: int) -> int:
     """How often workers took a job and never said what became of it, the present one included."""
     row = await database.fetchrow(_TAKEN, job_id)
     return 0 if row is None else int(row["taken"])

@@ -383,7 +383,7 @@ def _evidence(row: Row) -> Evidence:
     order = np.argsort(seqs)
     seqs = seqs[order]
 
-    def ordered(name: str) -> npt.NDArray[np.float64]:
+    def order_column(name: str) -> npt.NDArray[np.float64]:
         return np.array(row[name] or (), np.float64)[order]
 
     def positions(*names: str) -> npt.NDArray[np.int64]:
@@ -394,9 +394,9 @@ def _evidence(row: Row) -> Evidence:
     importances = np.array([IMPORTANCES.index(i) for i in row["importances"] or ()], np.int8)
     return Evidence(
         seqs=seqs,
-        nearest=ordered("nearest"),
-        spread=ordered("spread"),
-        moments=ordered("moments"),
+        nearest=order_column("nearest"),
+        spread=order_column("spread"),
+        moments=order_column("moments"),
         importances=importances[order],
         pairs=positions("left_seqs", "right_seqs"),
         steps=np.array(row["steps"] or (), np.int64),

@@ -13,7 +13,7 @@ from typing import Final
 from relayer.database import index_size
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
-from relayer.database.numbering import numbered
+from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
@@ -106,7 +106,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Revision"], object]]] = {
     "changed_at": lambda r: r.changed_at,
 }
 # The new revision in the memory's row, with its blob, words, mark and receipt, and the counts.
-_REVISE: Final = numbered(
+_REVISE: Final = number_parameters(
     """
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)

@@ -42,7 +42,7 @@ GROUP BY state = 'pending', failure
 
 
 @contextmanager
-def _looked_at() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except asyncpg.PostgresError:
@@ -52,7 +52,7 @@ def _looked_at() -> Iterator[None]:
 
 async def state(database: Database) -> tuple[bool, str | None]:
     """Whether the database takes writes now, and its schema's number."""
-    with _looked_at():
+    with _translate_errors():
         row = await database.fetchrow(_STATE)
     assert row is not None
     return bool(row["writable"]), row["revision"]
@@ -60,13 +60,13 @@ async def state(database: Database) -> tuple[bool, str | None]:
 
 async def jobs(database: Database) -> list[Row]:
     """(kind, state, number, oldest_s) of the jobs there are; `oldest_s` is an age in seconds."""
-    with _looked_at():
+    with _translate_errors():
         return await database.fetch(_JOBS)
 
 
-async def waiting(database: Database) -> dict[str, int]:
+async def count_waiting(database: Database) -> dict[str, int]:
     """How many deletions are due outside, and events noted for webhooks."""
-    with _looked_at():
+    with _translate_errors():
         row = await database.fetchrow(_WAITING)
     assert row is not None
     return dict(row)
@@ -74,5 +74,5 @@ async def waiting(database: Database) -> dict[str, int]:
 
 async def failures(database: Database, now: datetime) -> Failures:
     """What waits in all accounts, and where the language model failed in the last day."""
-    with _looked_at():
+    with _translate_errors():
         return Failures.of(await database.fetch(_FAILURES, now - LATELY))

@@ -12,7 +12,7 @@ from typing import Final
 
 from relayer.database.index_steps import step
 from relayer.database.memories import Mark, NewEpisode, NewMemory
-from relayer.database.numbering import numbered
+from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection
 from relayer.sealed.keys import AccountId
 
@@ -93,7 +93,7 @@ _STEP: Final = step(
     seqs=":seqs::bigint[]",
 )
 # Everything else that an accepted request stores, in one statement under the account's lock.
-_WRITE: Final = numbered(
+_WRITE: Final = number_parameters(
     f"""
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)

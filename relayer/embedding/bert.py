@@ -44,8 +44,8 @@ def build(weights: Weights, *, int8: bool) -> bytes:
     for layer in range(LAYERS):
         x = _attention(graph, x, scores_bias, f"encoder.layer.{layer}.attention")
         x = _feed_forward(graph, x, layer)
-    _pooling(graph, x)
-    built, _ = graph.serialised(name="all-MiniLM-L6-v2", dim=HIDDEN)
+    _pool(graph, x)
+    built, _ = graph.serialise(name="all-MiniLM-L6-v2", dim=HIDDEN)
     return built
 
 
@@ -116,7 +116,7 @@ class _Encoder(Graph):
         return self.node("LayerNormalization", x, scale, bias, epsilon=LAYER_NORM_EPSILON)
 
 
-def _quantised(values: Array) -> tuple[Array, Array]:
+def _quantise(values: Array) -> tuple[Array, Array]:
     """Return (levels −127…127, scales) of `values`, one symmetric scale for each last-axis row."""
     return _levels(values, np.abs(values).max(axis=-1, keepdims=True))
 
@@ -160,7 +160,7 @@ def _embeddings(g: _Encoder) -> str:
 def _word_vectors(g: _Encoder, words: Array) -> str:
     if not g.int8:
         return g.node("Gather", g.floats("words", words), "ids")
-    levels, scales = _quantised(words)
+    levels, scales = _quantise(words)
     rows = g.node("Gather", g.tensor("words.levels", levels.astype(np.int8)), "ids")
     row_scales = g.node("Gather", g.floats("words.scales", scales), "ids")
     return g.node("Mul", g.node("Cast", rows, to=TensorProto.FLOAT), row_scales)
@@ -204,7 +204,7 @@ def _feed_forward(g: _Encoder, x: str, layer: int) -> str:
     return g.layer_norm(g.node("Add", out, x), f"{name}.output.LayerNorm")
 
 
-def _pooling(g: _Encoder, x: str) -> None:
+def _pool(g: _Encoder, x: str) -> None:
     """The mean over a text's own tokens, at length 1; the mean's divisor cancels out."""
     mask = g.node("Unsqueeze", g.node("Cast", "mask", to=TensorProto.FLOAT), g.integers(1))
     total = g.node("Squeeze", g.node("MatMul", mask, x), g.integers(1))

@@ -14,7 +14,7 @@ from relayer.embedding import model
 from relayer.embedding.cache import Around, CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import Embedder, Vectors
 from relayer.embedding.endpoints import Endpoint
-from relayer.embedding.published import BY_ID, Published, named
+from relayer.embedding.published import BY_ID, Published, find_published
 from relayer.errors import Unavailable
 from relayer.settings import Settings
 
@@ -31,7 +31,7 @@ def build_embedder(settings: Settings) -> Embedder | None:
         return None
     if is_remote(settings):
         return _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
-    published = named(settings.embedder)
+    published = find_published(settings.embedder)
     try:
         return _builtin_embedder(settings, published)
     except Unavailable as error:
@@ -96,7 +96,7 @@ def _builtin_embedder(settings: Settings, published: Published) -> Embedder:
     together = CoalescingEmbedder(
         inner=embedder, flights_max=builtin.THREADS, embed=embedder.embed_query
     )
-    return _cached(settings, together)
+    return _add_cache(settings, together)
 
 
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
@@ -110,10 +110,10 @@ def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
         timeout_s=settings.embedding_timeout_s,
         related=settings.embedding_related,
     )
-    return _cached(settings, embedder, embedder.embed_query)
+    return _add_cache(settings, embedder, embedder.embed_query)
 
 
-def _cached(
+def _add_cache(
     settings: Settings, inner: Embedder, embed: Callable[..., Awaitable[Vectors]] | None = None
 ) -> Embedder:
     return CachedEmbedder(

@@ -17,7 +17,7 @@ from relayer.embedding.embedders import Coverage, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
 from relayer.embedding.runs import Runs
-from relayer.telemetry.stages import embedding
+from relayer.telemetry.stages import time_embedding
 
 # The models were trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
 _PASSAGE_TOKENS: Final = 126
@@ -72,13 +72,13 @@ class BuiltinEmbedder:
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
-        return await self._embedded(texts, _BEHIND_QUERIES)
+        return await self._embed(texts, _BEHIND_QUERIES)
 
     async def embed_query(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the same as `embed`, before all that is embedded to be stored."""
-        return await self._embedded(texts, 0)
+        return await self._embed(texts, 0)
 
-    async def _embedded(self, texts: Sequence[str], behind: int) -> Vectors:
+    async def _embed(self, texts: Sequence[str], behind: int) -> Vectors:
         vectors = np.empty((len(texts), self.dim), np.float32)
         if sum(map(len, texts)) <= _CHARS_AT_ONCE_MAX:
             rows = self._token_ids(texts)
@@ -103,7 +103,7 @@ class BuiltinEmbedder:
 
     def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`."""
-        return vocabulary.known(self._tokenizer, text)
+        return vocabulary.measure_coverage(self._tokenizer, text)
 
     async def _fill(
         self,
@@ -115,7 +115,7 @@ class BuiltinEmbedder:
         """Put the vectors of one run after the other in their places, as long as there are any."""
         for run in runs:
             part = [rows[at] for at in run]
-            with embedding(len(part)):
+            with time_embedding(len(part)):
                 cost = behind + sum(map(len, part))
                 vectors[run] = await self._runs.run(cost, self._run, part)
 

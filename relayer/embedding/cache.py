@@ -17,7 +17,7 @@ import numpy as np
 
 from relayer.embedding.embedders import Coverage, Embedder, TextRefused, Vectors
 from relayer.errors import Unavailable
-from relayer.telemetry.instruments import embedding_failed, looked_up
+from relayer.telemetry.instruments import count_embedding_failure, count_lookups
 
 
 class Around:
@@ -73,7 +73,7 @@ class CachedEmbedder(Around):
         """Return the vectors of `texts`; only those not known for `account` are computed."""
         keys = [self._key(account, text) for text in texts]
         found = {key: self._entries[key] for key in keys if key in self._entries}
-        looked_up("embeddings", len(found), len(set(keys)))
+        count_lookups("embeddings", len(found), len(set(keys)))
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
             vectors = await self._embed(list(missing.values()), account=account)
@@ -137,7 +137,7 @@ class CoalescingEmbedder(Around):
         if not 0 < len(texts) <= self._texts_max // 2:
             return await self._embed(texts, account=account)
         if len(self._waiting) >= self._waiting_max:
-            embedding_failed("busy")
+            count_embedding_failure("busy")
             raise Unavailable("The embedding model is busy.", code="embedder.busy", retry_after_s=1)
         waiting = _Waiting(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -148,13 +148,13 @@ class CoalescingEmbedder(Around):
     async def _fly(self) -> None:
         try:
             await asyncio.sleep(0)  # lets the other calls of this tick come aboard
-            while calls := self._boarded():
+            while calls := self._take_batch():
                 await self._embed_together(calls)
         finally:
             # Not in a callback: a call that came before it would wait for a flight that is over.
             self._flights -= {flight for flight in (asyncio.current_task(),) if flight}
 
-    def _boarded(self) -> list[_Waiting]:
+    def _take_batch(self) -> list[_Waiting]:
         calls: list[_Waiting] = []
         texts = 0
         while self._waiting and texts + len(self._waiting[0].texts) <= self._texts_max:

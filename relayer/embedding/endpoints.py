@@ -86,15 +86,15 @@ class Fallback(Generic[_Client]):
             now = _now()
             usable = [at for at, left in enumerate(attempts_left) if left]
             at = min(usable, key=lambda at: max(self._states[at].not_before, now), default=None)
-            if at is None or not await _rested(self._states[at], until, wait_s_max):
-                return self._told(failure, refused)
+            if at is None or not await _wait_for_rest(self._states[at], until, wait_s_max):
+                return self._report(failure, refused)
             untried = [
                 other
                 for other in usable
                 if attempts_left[other] == _ATTEMPTS_MAX and self._states[other].not_before <= now
             ]
             share_s = (until - _now()) / max(len(untried), 1)
-            outcome = await _attempted(self._states[at], attempt, share_s)
+            outcome = await _attempt(self._states[at], attempt, share_s)
             if not isinstance(outcome, Failure):
                 return outcome
             attempts_left[at] = attempts_left[at] - 1 if outcome.retry else 0
@@ -103,7 +103,7 @@ class Fallback(Generic[_Client]):
             if failure is None or failure.refused:
                 failure = outcome
 
-    def _told(self, failure: Failure | None, refused: Set[int]) -> Failure:
+    def _report(self, failure: Failure | None, refused: Set[int]) -> Failure:
         if failure is not None and len(refused) == len(self._states):
             return failure
         # One that was not asked may take what others refused.
@@ -131,7 +131,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _rested(state: _State[_Client], until: float, wait_s_max: float) -> bool:
+async def _wait_for_rest(state: _State[_Client], until: float, wait_s_max: float) -> bool:
     """Return True once the endpoint may be asked, or False at once if that is too far off."""
     wait_s = state.not_before - _now()
     if wait_s > wait_s_max or _now() + max(wait_s, 0.0) >= until:
@@ -141,7 +141,7 @@ async def _rested(state: _State[_Client], until: float, wait_s_max: float) -> bo
     return True
 
 
-async def _attempted(
+async def _attempt(
     state: _State[_Client],
     attempt: Callable[[_Client], Awaitable[_Answer | Failure]],
     timeout_s: float,

@@ -79,7 +79,7 @@ class Graph:
         squares = self.node("ReduceSum", self.node("Mul", x, x), self.integers(-1), keepdims=1)
         self.output("Div", x, self.node("Sqrt", squares), name=name)
 
-    def serialised(self, *, name: str, dim: int) -> tuple[bytes, bytes]:
+    def serialise(self, *, name: str, dim: int) -> tuple[bytes, bytes]:
         """The graph `name` as a file, checked, and what lies beside it; `dim` is of a vector."""
         shape = ["texts", "tokens"]
         graph = helper.make_graph(
@@ -94,11 +94,11 @@ class Graph:
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="memrelay"
         )
         onnx.checker.check_model(model)
-        beside = b"".join(_moved(t) for t in model.graph.initializer if t.name == self._beside)
+        beside = b"".join(_move_bytes(t) for t in model.graph.initializer if t.name == self._beside)
         return bytes(model.SerializeToString()), beside
 
 
-def _moved(tensor: onnx.TensorProto) -> bytes:
+def _move_bytes(tensor: onnx.TensorProto) -> bytes:
     """Take a constant's bytes out of a graph that refers to them from now on."""
     data = bytes(tensor.raw_data)
     tensor.ClearField("raw_data")

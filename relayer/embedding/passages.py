@@ -99,7 +99,7 @@ class Splitter:
         """
         if self.tokenizer is None:
             return count_bytes(text)
-        return sum(len(encoding) for _, encoding in _encoded(self.tokenizer, text))
+        return sum(len(encoding) for _, encoding in _encode(self.tokenizer, text))
 
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.
@@ -115,7 +115,7 @@ class Splitter:
         first = end = 0
         while end < len(spans):
             end = self._end(text, spans, first)
-            passages.append(_substring(text, spans, first, end))
+            passages.append(_text_of_tokens(text, spans, first, end))
             first = self._next_first(text, spans, first, end)
         return passages
 
@@ -123,7 +123,7 @@ class Splitter:
         if self.tokenizer is not None:
             return [
                 (at + first, at + end)
-                for at, encoding in _encoded(self.tokenizer, text)
+                for at, encoding in _encode(self.tokenizer, text)
                 for first, end in encoding.offsets
             ]
         return [(at, at + 1) for at, char in enumerate(text) for _ in char.encode()]
@@ -137,7 +137,7 @@ class Splitter:
                 places = range(first + (end_max - first + 1) // 2, end_max + 1)
                 end = max(places, key=lambda at: (_rank(text, spans, at), at))
             # A cut inside a word can change how its parts are tokenised, so the passage counts.
-            excess = len(self._spans(_substring(text, spans, first, end))) - self._tokens_max
+            excess = len(self._spans(_text_of_tokens(text, spans, first, end))) - self._tokens_max
             if excess <= 0 or end == first + 1:
                 return end
             end_max = max(first + 1, end - excess)
@@ -149,7 +149,7 @@ class Splitter:
         return first if _rank(text, spans, first) >= _AT_SPACE else end
 
 
-def _encoded(tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, Encoding]]:
+def _encode(tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, Encoding]]:
     """Yield where each piece of a text begins, and its tokens."""
     for at, piece in _pieces(text):
         [encoding] = tokenizer.encode_batch([piece], add_special_tokens=False)
@@ -169,7 +169,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         at = end
 
 
-def _substring(text: str, spans: Sequence[_Span], first: int, end: int) -> str:
+def _text_of_tokens(text: str, spans: Sequence[_Span], first: int, end: int) -> str:
     """Return the text of tokens `first`…`end`, with what follows them and belongs to no token."""
     start = spans[first][0] if first else 0
     stop = max(spans[end - 1][1], spans[end][0]) if end < len(spans) else len(text)

@@ -112,7 +112,7 @@ MULTILINGUAL: Final = Published(
 BY_ID: Final = {each.model_id: each for each in (ENGLISH, MULTILINGUAL)}
 
 
-def named(embedder: str) -> Published:
+def find_published(embedder: str) -> Published:
     """The model that the setting names, or would if it named one that runs here."""
     return MULTILINGUAL if embedder == MULTILINGUAL.embedder else ENGLISH
 

@@ -29,12 +29,12 @@ def tokenizer(data: bytes) -> str:
         ValueError: these are not the bytes of a SentencePiece unigram model.
     """
     try:
-        return _made(*_read(data)).to_str()
+        return _build_tokenizer(*_read(data)).to_str()
     except Exception as error:  # the library raises the bare class
         raise ValueError("not a SentencePiece model") from error
 
 
-def _made(pieces: list[tuple[str, float]], characters: bytes) -> Tokenizer:
+def _build_tokenizer(pieces: list[tuple[str, float]], characters: bytes) -> Tokenizer:
     made = Tokenizer(models.Unigram(pieces, unk_id=_UNKNOWN, byte_fallback=False))
     made.normalizer = normalizers.Sequence(
         [

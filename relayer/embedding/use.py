@@ -37,7 +37,7 @@ def build(weights: Weights) -> tuple[bytes, bytes]:
     seen = [tokens, *(_neighbours(graph, tokens, mask, width) for width in _WIDTHS)]
     features = _norm(graph, graph.node("Concat", *seen, axis=-1), "")
     graph.unit(_network(graph, _mean(graph, features, mask)), name="vectors")
-    return graph.serialised(name="universal-sentence-encoder-multilingual-3", dim=DIM)
+    return graph.serialise(name="universal-sentence-encoder-multilingual-3", dim=DIM)
 
 
 def _tokens(g: Graph) -> str:

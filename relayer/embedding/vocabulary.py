@@ -22,7 +22,7 @@ _UNIGRAM_SPACE: Final = "▁"  # stands for the space before a word, alone where
 _Span = tuple[int, int]  # first and past-the-last character of a token
 
 
-def known(tokenizer: Tokenizer | None, text: str) -> Coverage:
+def measure_coverage(tokenizer: Tokenizer | None, text: str) -> Coverage:
     """Return what the model with this tokenizer knows of `text`.
 
     It is all without a tokenizer, and with one that can spell every text in smaller pieces.
@@ -53,7 +53,7 @@ def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Cove
             spelt.append(word)
         elif len(names) > 1:
             spelt.append(word)
-    return _known(len(encoding.tokens) - unknown - signs, unknown, signs, spelt)
+    return _to_coverage(len(encoding.tokens) - unknown - signs, unknown, signs, spelt)
 
 
 def _by_unigrams(tokenizer: Tokenizer, text: str) -> Coverage:
@@ -83,10 +83,10 @@ def _by_unigrams(tokenizer: Tokenizer, text: str) -> Coverage:
             known += len(pieces) - len(lacking)
             unknown += len(missing)
             spelt += missing
-    return _known(known, unknown, signs, spelt)
+    return _to_coverage(known, unknown, signs, spelt)
 
 
-def _known(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Coverage:
+def _to_coverage(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Coverage:
     """What is known of a text of so many tokens; signs that are not count where nothing else is."""
     share = known / (known + unknown) if known or unknown else float(not signs)
     return Coverage(share, tuple(dict.fromkeys(spelt)))

@@ -139,23 +139,23 @@ class Delivery:
             if not (noted or page):
                 return
             for entry in noted:
-                wanted = _wanted(row, [_noted(lease.account, entry)])
+                wanted = _select_wanted(row, [_to_event(lease.account, entry)])
                 # Whoever changed the webhook meanwhile is to have it at its new address.
-                if not await self._told(lease, address, wanted, seq):
+                if not await self._deliver(lease, address, wanted, seq):
                     return
                 await rows.delete_noted(self._database, lease.account, lease.webhook_id, entry)
                 if time.monotonic() >= until:
                     return
             for seq, signed in page:
-                wanted = _wanted(row, self._events(signed, lease.account))
-                if wanted and not await self._told(lease, address, wanted, seq):
+                wanted = _select_wanted(row, self._events(signed, lease.account))
+                if wanted and not await self._deliver(lease, address, wanted, seq):
                     return
                 if time.monotonic() >= until:
                     return
-            if not await self._told(lease, address, [], seq):
+            if not await self._deliver(lease, address, [], seq):
                 return
 
-    async def _told(
+    async def _deliver(
         self, lease: rows.Lease, address: Address, wanted: list[Event], seq: int
     ) -> bool:
         """Tell events, and note that all up to there was told; whether the lease still holds."""
@@ -176,7 +176,7 @@ class Delivery:
     async def _post(self, address: Address, event: Event) -> int:
         target = parse_target(address.url, self._poster.reach)
         body = json.dumps(event_shape(event), ensure_ascii=False, separators=(",", ":")).encode()
-        headers = signed_headers(address.secret, event.id, self._clock(), body)
+        headers = sign_headers(address.secret, event.id, self._clock(), body)
         status = await self._poster.post(target, body, headers, account=event.account)
         POSTS_TAKEN.inc()
         return status
@@ -206,11 +206,11 @@ class Delivery:
         return await self._post(address, event)
 
 
-def _wanted(row: Row, events: list[Event]) -> list[Event]:
+def _select_wanted(row: Row, events: list[Event]) -> list[Event]:
     return [event for event in events if wants(row, event.type, event.namespace)]
 
 
-def _noted(account: AccountId, entry: Row) -> Event:
+def _to_event(account: AccountId, entry: Row) -> Event:
     """What happened without a receipt."""
     return Event(
         id=event_id(account, entry["type"], f"{entry['event_id']} {entry['namespace_id']}"),
@@ -222,7 +222,7 @@ def _noted(account: AccountId, entry: Row) -> Event:
     )
 
 
-def signed_headers(secret: bytes, event: uuid.UUID, now: datetime, body: bytes) -> dict[str, str]:
+def sign_headers(secret: bytes, event: uuid.UUID, now: datetime, body: bytes) -> dict[str, str]:
     """The headers of a post, as Standard Webhooks has them. Source: SPEC §18."""
     seconds = str(int(now.timestamp()))
     signed = f"{event}.{seconds}.".encode() + body

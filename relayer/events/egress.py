@@ -108,27 +108,27 @@ def parse_target(url: str, reach: Reach) -> Target:
     """
     parts = _URL.fullmatch(url)
     if parts is None or len(url) > Limits.webhook_url_characters_max or "#" in url or "\\" in url:
-        raise _refused("The URL must be https://host[:port][/path], without a user or a fragment.")
+        raise _refuse("The URL must be https://host[:port][/path], without a user or a fragment.")
     scheme, host = parts[1].lower(), parts[2].lower().strip("[]")
     target = Target(scheme, host, int(parts[3] or _PORTS[scheme]), parts[4] or "/")
     if reach == "none":
-        raise _refused("This relayer has no webhooks.")
+        raise _refuse("This relayer has no webhooks.")
     if scheme == "http" and reach != "private":
-        raise _refused("The URL must be https.")
+        raise _refuse("The URL must be https.")
     if target.port > 65_535:
-        raise _refused("The URL's port is out of range.")
+        raise _refuse("The URL's port is out of range.")
     if reach == "public" and not _is_web_port(target.port):
-        raise _refused("The URL's port must be 443, or from 1024 on.")
+        raise _refuse("The URL's port must be 443, or from 1024 on.")
     bracketed = parts[2].startswith("[")
     if (literal := _literal(host)) is not None and bracketed == (literal.version == 6):
         if not is_permitted(literal, target, reach):
-            raise _refused("The URL's address may not be called from here.")
+            raise _refuse("The URL's address may not be called from here.")
     elif bracketed or not _is_name(host):
-        raise _refused("The URL's host is neither a name nor a plainly written address.")
+        raise _refuse("The URL's host is neither a name nor a plainly written address.")
     return target
 
 
-def _refused(message: str) -> BadRequest:
+def _refuse(message: str) -> BadRequest:
     return BadRequest(message, code="webhook.url")
 
 
@@ -197,9 +197,9 @@ class Poster:
             await self._turn(account)
         try:
             async with asyncio.timeout(POST_S):
-                found = await self._resolved(target, account) if literal is None else [literal]
-                address = self._chosen(found, target)
-                status = await self._posted(target, address, body, headers)
+                found = await self._resolve(target, account) if literal is None else [literal]
+                address = self._choose_address(found, target)
+                status = await self._post(target, address, body, headers)
         except (TimeoutError, httpx2.TimeoutException):
             raise Undelivered("timeout") from None
         except (httpx2.HTTPError, OSError):  # the latter of a file without certificates
@@ -221,14 +221,14 @@ class Poster:
         except TimeoutError:
             raise Busy from None
 
-    async def _resolved(self, target: Target, account: AccountId) -> list[Address]:
+    async def _resolve(self, target: Target, account: AccountId) -> list[Address]:
         try:
-            found = await asyncio.wrap_future(self._looked_up(target, account))
+            found = await asyncio.wrap_future(self._look_up(target, account))
         except (OSError, UnicodeError):
             raise Undelivered("unresolved") from None
         return [ipaddress.ip_address(entry[4][0]) for entry in found]
 
-    def _chosen(self, addresses: Sequence[Address], target: Target) -> Address:
+    def _choose_address(self, addresses: Sequence[Address], target: Target) -> Address:
         """The address to connect to; all that a name has must be permitted."""
         if not addresses or not all(is_permitted(a, target, self.reach) for a in addresses):
             raise Undelivered("address refused")
@@ -239,7 +239,7 @@ class Poster:
         with self._counting:
             return self._asking.total() < LOOKUPS_MAX and self._asking[account] < LOOKUPS_EACH
 
-    def _looked_up(self, target: Target, account: AccountId) -> "Future[list[Any]]":
+    def _look_up(self, target: Target, account: AccountId) -> "Future[list[Any]]":
         """What a name resolves to, from a thread that counts until it has come back."""
         with self._counting:
             self._asking[account] += 1
@@ -253,7 +253,7 @@ class Poster:
             self._asking[account] -= 1
             self._asking += Counter()  # forgets whom there is nothing to count of
 
-    async def _posted(
+    async def _post(
         self, target: Target, address: Address, body: bytes, headers: Mapping[str, str]
     ) -> int:
         host = f"[{address}]" if address.version == 6 else str(address)

@@ -83,7 +83,7 @@ class Streams:
             raise RateLimited(
                 "Too many streams are open.", code="events.too_many", retry_after_s=30
             )
-        told = self._told(access, place, follow)
+        told = self._stream(access, place, follow)
         await anext(told)
         return told
 
@@ -100,7 +100,7 @@ class Streams:
         known = found and after.name in {None, found[0].name}
         return found[0] if known else Position(0)
 
-    async def _told(self, access: Access, place: Position, follow: bool) -> AsyncGenerator[bytes]:
+    async def _stream(self, access: Access, place: Position, follow: bool) -> AsyncGenerator[bytes]:
         """The stream; its first part is empty and says that it has its place among the open ones.
 
         One that has begun is ended for certain, also if nobody reads it, and gives its place back.
@@ -131,17 +131,17 @@ class Streams:
                 place = Position.of(seq, chain_hash(signed))
                 if events := self._visible(access, signed):
                     watch.begin(events, follow=follow)
-                    yield _framed(events, place)
+                    yield _frame(events, place)
             if not page:
-                for event in await self._settled(access, watch):
-                    yield _framed([event], None)
+                for event in await self._settle(access, watch):
+                    yield _frame([event], None)
                 if not follow:
-                    yield _placed(place, "end")
+                    yield _frame_position(place, "end")
                     return
                 await self._rest()
             if time.monotonic() >= beat:
                 beat = time.monotonic() + BEAT_S
-                yield _placed(place, "beat")
+                yield _frame_position(place, "beat")
             if (again := await self._accounts.access(access.account, access.key)) is None:
                 return
             access = again
@@ -163,7 +163,7 @@ class Streams:
             return []
         return events_of(receipt, signed)
 
-    async def _settled(self, access: Access, watch: "_Watch") -> list[Event]:
+    async def _settle(self, access: Access, watch: "_Watch") -> list[Event]:
         """What became of memories that were written: they have their vectors, or never will."""
         if not self._embeds or not watch.waiting:
             return []
@@ -208,7 +208,7 @@ class _Watch:
         ]
 
 
-def _framed(events: list[Event], place: Position | None) -> bytes:
+def _frame(events: list[Event], place: Position | None) -> bytes:
     """Events as a stream has them; only the last of a receipt says how far the reader is."""
     text = "".join(
         f"event: {event.type}\ndata: {json.dumps(event_shape(event))}\n\n" for event in events
@@ -219,7 +219,7 @@ def _framed(events: list[Event], place: Position | None) -> bytes:
     return text.encode()
 
 
-def _placed(place: Position, sign: str) -> bytes:
+def _frame_position(place: Position, sign: str) -> bytes:
     """A sign of life, or that this is all, and how far the reader is, whatever it was not shown."""
     return f": {sign}\n{_lines(place)}\n".encode()
 

@@ -98,7 +98,9 @@ class Webhooks:
                     code="webhook.too_many",
                 )
             fresh = wanted.new_secret or webhook_id not in known
-            secret = random_key() if fresh else self._opened(account, known[webhook_id]).secret
+            secret = (
+                random_key() if fresh else self._open_address(account, known[webhook_id]).secret
+            )
             sealed = seal_address(self._identity, account, webhook_id, Address(wanted.url, secret))
             await rows.put(
                 connection,
@@ -126,7 +128,7 @@ class Webhooks:
         row = await rows.find(self._database, access.account, webhook_id)
         if row is None:
             raise NotFound("No such webhook.")
-        return self._shown(access.account, row)
+        return self._to_webhook(access.account, row)
 
     async def all(self, access: Access) -> list[Webhook]:
         """Every webhook of the account, oldest first.
@@ -136,7 +138,7 @@ class Webhooks:
         """
         access.require_owner()
         found = await rows.find_all(self._database, access.account)
-        return [self._shown(access.account, row) for row in found]
+        return [self._to_webhook(access.account, row) for row in found]
 
     async def remove(self, access: Access, webhook_id: uuid.UUID) -> bool:
         """Remove a webhook with what it was still to be told; whether it was there.
@@ -154,14 +156,14 @@ class Webhooks:
         Raises:
             NotAllowed, NotFound: as `get`.
         """
-        return self._opened(access.account, (await self.get(access, webhook_id)).row)
+        return self._open_address(access.account, (await self.get(access, webhook_id)).row)
 
-    def _shown(self, account: AccountId, row: Row) -> Webhook:
-        url = self._opened(account, row).url
+    def _to_webhook(self, account: AccountId, row: Row) -> Webhook:
+        url = self._open_address(account, row).url
         host = url.partition("://")[2].partition("/")[0].lower()
         return Webhook(row["webhook_id"], host, row)
 
-    def _opened(self, account: AccountId, row: Row) -> Address:
+    def _open_address(self, account: AccountId, row: Row) -> Address:
         return open_address(self._identity, account, row["webhook_id"], row["sealed"])
 
 

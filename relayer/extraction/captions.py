@@ -40,7 +40,7 @@ def caption_messages(text: str) -> list[Message] | None:
     role: Role = "unknown"
     speaker = ""
     for line in _lines(text.split("\n")):
-        named = _named(line)
+        named = _parse_caption(line)
         if named is not None and named[:2] != (role, speaker):
             _add(found, role, speaker, words)
             role, speaker, _ = named
@@ -103,7 +103,7 @@ def _plain(line: str) -> str:
     return f"{voice[1].strip()}: {said}" if voice and said else said
 
 
-def _named(line: str) -> tuple[Role, str, str] | None:
+def _parse_caption(line: str) -> tuple[Role, str, str] | None:
     """Return whose line it is, by role and name, and what they say; None if it names nobody."""
     label = _LABEL.match(line)
     if label is None:

@@ -67,7 +67,7 @@ def clauses(sentence: str) -> Iterator[Clause]:
         tokens = [token.rstrip(".:/'-") for token in _WORD.findall(piece)]
         names = sum(map(_is_name, tokens[1:] if is_first else tokens))
         is_first = is_first and not tokens
-        words, is_hedged = _without_prelude(_written_out(tokens))
+        words, is_hedged = _without_prelude(_expand_contractions(tokens))
         if words:
             yield Clause(tuple(words), names, is_hedged)
 
@@ -97,7 +97,7 @@ _AFTER_IS: Final = frozenset({"not", "more", "called"}).union(
 _AFTER_ITS: Final = frozenset({"not"}).union(DETERMINER, ADVERB, PREPOSITION)
 
 
-def _written_out(tokens: Sequence[str]) -> list[str]:
+def _expand_contractions(tokens: Sequence[str]) -> list[str]:
     """Return `tokens` in lower case, with contractions in two words; "Tom's twin" stays."""
     words = list[str]()
     for token, following in zip_longest(tokens, tokens[1:], fillvalue=""):

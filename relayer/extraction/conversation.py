@@ -22,7 +22,7 @@ from datetime import UTC
 from typing import Final
 
 from relayer.extraction.injection_filter import orders_the_reader, takes_over
-from relayer.extraction.labels import ROLE_LINE, labelled
+from relayer.extraction.labels import ROLE_LINE, parse_labels
 from relayer.extraction.material import (
     own_words,
     without_blocks,
@@ -49,10 +49,10 @@ def messages(text: str) -> list[Message]:
     one message of unknown role."""
     text = text.replace("\r\n", "\n")
     found = transcript_messages(text)
-    return labelled(text) if found is None else [message for message in found if message.text]
+    return parse_labels(text) if found is None else [message for message in found if message.text]
 
 
-def heard(text: str) -> list[Message]:
+def select_messages(text: str) -> list[Message]:
     """Return the messages of `text` that facts may come from.
 
     One whose author orders its reader to break rules is left out whole: its other sentences are
@@ -61,16 +61,16 @@ def heard(text: str) -> list[Message]:
     text = text.replace("\r\n", "\n")
     found = transcript_messages(text)
     if found is None:
-        found = labelled(_without_injected(text))
+        found = parse_labels(_without_injected(text))
     said = [
-        replace(message, text=_said(message))
+        replace(message, text=_own_statement(message))
         for message in found
         if message.role != "other" and not _BOOT_FILE.match(message.text)
     ]
     return [message for message in said if message.text]
 
 
-def _said(message: Message) -> str:
+def _own_statement(message: Message) -> str:
     """Return what the author of a message said in it, and no order to whoever reads it."""
     text = message.text
     if message.role in ("assistant", "unknown"):
@@ -108,13 +108,13 @@ def transcript(said: Sequence[Message]) -> str:
 
     Lines after a message's first are indented, so that none of them passes for another message.
     """
-    lines = [_labelled_text(message) for message in said]
+    lines = [_label_text(message) for message in said]
     if len(lines) < 2:
         return "".join(lines)
     return "\n\n".join(f"{n}. {line}" for n, line in enumerate(lines, start=1))
 
 
-def _labelled_text(message: Message) -> str:
+def _label_text(message: Message) -> str:
     text = message.text.replace("\n", "\n  ")
     if message.role == "unknown":
         return text

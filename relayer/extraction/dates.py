@@ -40,13 +40,13 @@ def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
     days = {_full_date(match) for match in FULL_DATE.finditer(sentence)}
     if not days and occurred_at is not None:
         offsets = {offset for pattern, offset in _RELATIVE if pattern.search(sentence)}
-        days = {_shifted(occurred_at.date(), offset) for offset in offsets}
+        days = {_shift(occurred_at.date(), offset) for offset in offsets}
     if len(days) != 1 or (day := days.pop()) is None or not 1 < day.year < 9999:
         return None
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
 
 
-def _shifted(day: date, offset: int) -> date | None:
+def _shift(day: date, offset: int) -> date | None:
     try:
         return day + timedelta(days=offset)
     except OverflowError:  # the calendar ends with the year 9999

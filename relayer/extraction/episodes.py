@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
-from relayer.prompts import fence, numbered
+from relayer.prompts import fence, number_lines
 
 SHOWN_CHARS_MAX: Final = 1_000  # of one episode
 _NUMBER: Final = re.compile(r"\d+")
@@ -33,9 +33,11 @@ class Episode:
         return self.moment.astimezone(UTC).date().isoformat()
 
 
-def shown(episodes: Sequence[Episode]) -> str:
+def format_episodes(episodes: Sequence[Episode]) -> str:
     """Return the episodes as a prompt has them: numbered, dated, fenced."""
-    return fence("episodes", numbered([f"({e.day}) {e.text[:SHOWN_CHARS_MAX]}" for e in episodes]))
+    return fence(
+        "episodes", number_lines([f"({e.day}) {e.text[:SHOWN_CHARS_MAX]}" for e in episodes])
+    )
 
 
 def is_believed(text: str, episodes: Iterable[Episode], chars_max: int) -> bool:

@@ -87,7 +87,7 @@ _BOLD: Final = re.compile(r"(?<!\w)\*\*(?=\S)([^*]+)(?<=\S)\*\*(?!\w)")
 _ALIKE: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2044’", "-------/'")
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """Return `text` for comparing: words without the marks around them, one blank between.
 
     Only what is nothing but a word is folded: `-R` is not `-r`, `db-1.x` not `db.1-x`, 5 M not 5 m.
@@ -125,10 +125,10 @@ def content(text: str) -> tuple[str, ...] | None:
     """Return what two texts that say the same have in common; None for one too long for a fact."""
     if len(text) > FACT_CHARS_MAX:
         return None
-    return tuple(word for word in normalised(text).split() if word not in FILLERS)
+    return tuple(word for word in normalise(text).split() if word not in FILLERS)
 
 
 def _is_usable(text: str) -> bool:
-    if len(text) > FACT_CHARS_MAX or not has_words(normalised(text), words_min=_FACT_WORDS_MIN):
+    if len(text) > FACT_CHARS_MAX or not has_words(normalise(text), words_min=_FACT_WORDS_MIN):
         return False
     return not orders_the_reader(text) and not gives_a_password(text)

@@ -42,7 +42,7 @@ _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufef
 
 def takes_over(text: str) -> bool:
     """Tell whether `text` orders an assistant to break its rules, whatever else it says."""
-    return _takes_over(_folded(text))
+    return _takes_over(_fold(text))
 
 
 def _takes_over(text: str) -> bool:
@@ -51,11 +51,11 @@ def _takes_over(text: str) -> bool:
 
 def orders_the_reader(text: str) -> bool:
     """Tell whether `text` looks like an order to an assistant, or its frame around memories."""
-    text = _folded(text)
+    text = _fold(text)
     return _takes_over(text) or bool(_ORDER.search(text) or _MEMORY_MARKS.search(text))
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return `text` as its reader sees it, on one line."""
     return " ".join(_UNSEEN.sub("", normalize("NFKC", text)).split())
 

@@ -64,7 +64,7 @@ def _items(value: Any, depth: int) -> list[Any] | None:
     if isinstance(value, str):
         return _inner(value, depth)
     if isinstance(value, list):
-        return _flattened(value, depth)
+        return _flatten(value, depth)
     return _members(value, depth) if isinstance(value, dict) else None
 
 
@@ -80,7 +80,7 @@ def _inner(text: str, depth: int) -> list[Any] | None:
     return [text] if depth and " " in text.strip() else None
 
 
-def _flattened(values: Sequence[Any], depth: int) -> list[Any] | None:
+def _flatten(values: Sequence[Any], depth: int) -> list[Any] | None:
     """Return the items of all values that are or hold any, unless none does."""
     found, is_any = list[Any](), False
     for value in values:
@@ -97,7 +97,7 @@ def _flattened(values: Sequence[Any], depth: int) -> list[Any] | None:
 
 
 def _members(value: dict[str, Any], depth: int) -> list[Any] | None:
-    folded = {_folded(key): inner for key, inner in value.items()}
+    folded = {_fold(key): inner for key, inner in value.items()}
     for key in _LIST_KEYS:
         if key in folded and not _is_schema(key, folded[key]):
             inner = _items(folded[key], depth + 1)
@@ -107,9 +107,9 @@ def _members(value: dict[str, Any], depth: int) -> list[Any] | None:
         return [value]
     inners = [inner for inner in value.values() if isinstance(inner, dict | list)]
     if inners and len(inners) == len(value):  # numbered, or sorted by something
-        return _flattened(inners, depth)
+        return _flatten(inners, depth)
     numbered = [inner for key, inner in folded.items() if _NUMBERED_KEY.fullmatch(key)]
-    return _flattened(numbered, depth) if numbered else None
+    return _flatten(numbered, depth) if numbered else None
 
 
 def _is_schema(key: str, value: Any) -> bool:
@@ -119,7 +119,7 @@ def _is_schema(key: str, value: Any) -> bool:
 
 
 def _text(item: dict[str, Any]) -> str | None:
-    folded = {_folded(key): inner for key, inner in item.items()}
+    folded = {_fold(key): inner for key, inner in item.items()}
     for key in _TEXT_KEYS:
         inner = folded.get(key)
         if isinstance(inner, dict):
@@ -132,11 +132,11 @@ def _text(item: dict[str, Any]) -> str | None:
 def _item(one: Any) -> Item:
     if isinstance(one, str):
         return {"text": one}
-    fields = {_KEYS.get(_folded(key), _folded(key)): value for key, value in one.items()}
+    fields = {_KEYS.get(_fold(key), _fold(key)): value for key, value in one.items()}
     return fields | {"text": _text(one) or ""}
 
 
-def _folded(key: object) -> str:
+def _fold(key: object) -> str:
     return re.sub(r"[\W_]+", "", str(key)[:64]).casefold()
 
 
@@ -144,11 +144,11 @@ def _text_items(text: str) -> list[Any] | None:
     """Return what a text without JSON lists; nothing if it says that there is nothing."""
     if _NOTHING.match(text[:400]) and len(text) <= 400:
         return []
-    lines = list(_bulleted(text[:_LIST_CHARS_MAX]))
+    lines = list(_split_bullets(text[:_LIST_CHARS_MAX]))
     return lines or None
 
 
-def _bulleted(text: str) -> Iterator[str]:
+def _split_bullets(text: str) -> Iterator[str]:
     for line in text.splitlines():
         bullet = _BULLET.match(line)
         if bullet:

@@ -51,7 +51,7 @@ def json_messages(text: str) -> list[Message] | None:
     """Return the messages of a JSON text; None if it is none, or has no messages."""
     try:
         documents = _documents(text)
-        found = None if documents is None else _found(documents, 0)
+        found = None if documents is None else _find_messages(documents, 0)
     except RecursionError:
         return None
     return found or None
@@ -73,7 +73,7 @@ def _documents(text: str) -> Any:
 
 def _documents_of_json(text: str) -> Any:
     try:
-        return _decoded(text)
+        return _decode(text)
     except ValueError:
         pass
     if text[0] != "{":
@@ -81,8 +81,8 @@ def _documents_of_json(text: str) -> Any:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     try:
         if len(lines) > 1 and all(line[0] == "{" and line[-1] == "}" for line in lines):
-            return [_decoded(line) for line in lines]
-        return _decoded(f"[{text.rstrip(', ')}]")
+            return [_decode(line) for line in lines]
+        return _decode(f"[{text.rstrip(', ')}]")
     except ValueError:
         return None
 
@@ -108,25 +108,25 @@ _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "v": "
 
 def _as_json(text: str) -> str:
     """Return a text in which what a program printed of its values is JSON."""
-    return _PRINTED.sub(_written, text)
+    return _PRINTED.sub(_write, text)
 
 
-def _written(match: re.Match[str]) -> str:
+def _write(match: re.Match[str]) -> str:
     if (string := match["string"]) is not None:
         inside = string.removeprefix("u")[1:-1]
-        return json.dumps(_ESCAPE.sub(_unescaped, inside))
+        return json.dumps(_ESCAPE.sub(_unescape, inside))
     if (name := match["name"]) is not None:
         return json.dumps(name)
     return _JSON_OF.get(match[0], match[0])
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     if (other := match["other"]) is not None:
         return _ESCAPED.get(other, other)
     return chr(int(match["x"] or match["u"] or match["U"], 16))
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     """Return the document.
 
     Raises:
@@ -139,12 +139,12 @@ def _decoded(text: str) -> Any:
         raise ValueError from error
 
 
-def _found(value: object, depth: int) -> list[Message] | None:
+def _find_messages(value: object, depth: int) -> list[Message] | None:
     """Return the messages in a document, in its order; None if it has none."""
     if depth > _DEPTH_MAX:
         return None
     if isinstance(value, list):
-        return _joined(value, depth)
+        return _join_parts(value, depth)
     if not isinstance(value, dict):
         return None
     if (message := message_of(value)) is not None:
@@ -156,12 +156,12 @@ def _found(value: object, depth: int) -> list[Message] | None:
     # ChatGPT's export: messages by their ids, each in a node of its own.
     if name == "mapping" and isinstance(inside, dict):
         nodes = [node for node in inside.values() if isinstance(node, dict)]
-        return _joined([node.get("message") for node in nodes], depth)
-    return _found(inside, depth + 1)
+        return _join_parts([node.get("message") for node in nodes], depth)
+    return _find_messages(inside, depth + 1)
 
 
-def _joined(values: Iterable[object], depth: int) -> list[Message] | None:
-    parts = [part for value in values if (part := _found(value, depth + 1)) is not None]
+def _join_parts(values: Iterable[object], depth: int) -> list[Message] | None:
+    parts = [part for value in values if (part := _find_messages(value, depth + 1)) is not None]
     return [message for part in parts for message in part] if parts else None
 
 

@@ -75,7 +75,7 @@ class _Label:
     is_marked: bool = False  # by nothing but bold letters, brackets or a heading
 
 
-def labelled(text: str) -> list[Message]:
+def parse_labels(text: str) -> list[Message]:
     """Return the messages of `text`.
 
     Read are the numbered format (`1. <message>`, blank line, `2. <message>`), lines that begin
@@ -84,7 +84,7 @@ def labelled(text: str) -> list[Message]:
     """
     found: list[Message] = []
     now = Message("unknown", "", "")
-    parts = numbered_parts(text)
+    parts = split_numbered(text)
     for part in parts or [text]:
         now = replace(now, speaker="", said_at=None)
         lines = part.split("\n")
@@ -101,7 +101,7 @@ def labelled(text: str) -> list[Message]:
     return found
 
 
-def numbered_parts(text: str) -> list[str]:
+def split_numbered(text: str) -> list[str]:
     """Return the parts of the numbered format, none in another; numbers must count up from 1."""
     starts: list[tuple[int, int]] = []
     for match in _NUMBER.finditer(text):
@@ -131,7 +131,7 @@ def _first_label(lines: Sequence[str]) -> dict[int, _Label]:
     """Return the label of a numbered part, if its first line has one."""
     label = _inline(lines[0])
     if label is None or not (_is_role(label) or is_name(label.word)):
-        label = _stamped(lines[0])
+        label = _parse_stamped(lines[0])
         if label is None or not _is_role(label):
             return {}
     return {0: label}
@@ -141,10 +141,10 @@ def _labels(lines: Sequence[str]) -> dict[int, _Label]:
     """Return the labels of a text by line."""
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     inline = {n: label for n, line in enumerate(lines) if (label := _inline(line))}
-    stamped = _stamped_labels(lines)
+    stamped = _find_stamped_labels(lines)
     if first in stamped or (first not in inline and any(map(_is_role, stamped.values()))):
         return stamped
-    if first in (timed := _timed_labels(lines)):
+    if first in (timed := _find_timed_labels(lines)):
         return timed
     alone = _alone_labels(lines, begins_with_colon=min(inline, default=len(lines)))
     has_names = first in inline and (_is_role(inline[first]) or is_name(inline[first].word))
@@ -174,7 +174,7 @@ def _is_time(text: str | None) -> bool:
     return text is None or STAMP.fullmatch(text) is not None
 
 
-def _stamped(line: str) -> _Label | None:
+def _parse_stamped(line: str) -> _Label | None:
     stamp = STAMP.match(line)
     match = _LABEL_STAMPED.match(line, stamp.end()) if stamp else None
     if stamp is None or match is None or len(match["word"].split()) > _NAME_WORDS_MAX:
@@ -184,10 +184,10 @@ def _stamped(line: str) -> _Label | None:
     return _Label(match["word"].strip(), role, match.end(), moment, is_explicit=role is not None)
 
 
-def _stamped_labels(lines: Sequence[str]) -> dict[int, _Label]:
+def _find_stamped_labels(lines: Sequence[str]) -> dict[int, _Label]:
     """Return the labels behind times. Names count where a role stands among them, or one again:
     what stands once may be what a date is about."""
-    found = {n: label for n, line in enumerate(lines) if (label := _stamped(line))}
+    found = {n: label for n, line in enumerate(lines) if (label := _parse_stamped(line))}
     count = Counter(label.word for label in found.values())
     are_speakers = any(_is_role(label) or count[label.word] > 1 for label in found.values())
     return {
@@ -198,7 +198,7 @@ def _stamped_labels(lines: Sequence[str]) -> dict[int, _Label]:
     }
 
 
-def _timed_labels(lines: Sequence[str]) -> dict[int, _Label]:
+def _find_timed_labels(lines: Sequence[str]) -> dict[int, _Label]:
     """Return the labels that are a name and a time each; two of them at least make a chat."""
     found = dict[int, _Label]()
     for number, line in enumerate(lines):

@@ -216,7 +216,9 @@ def list_statements(heading: str, items: Sequence[Item], *, headed_max: int) -> 
         return [Statement(whole, lead)]
     found = list[Statement]()
     for item in items:
-        found += _said(lead if len(found) < headed_max else "", item, headed_max - len(found))
+        found += _to_statements(
+            lead if len(found) < headed_max else "", item, headed_max - len(found)
+        )
     return found
 
 
@@ -254,14 +256,14 @@ def _in_one(lead: str, items: Sequence[Item]) -> str | None:
     return f"{lead} {said}".strip()
 
 
-def _said(lead: str, item: Item, headed_max: int) -> list[Statement]:
+def _to_statements(lead: str, item: Item, headed_max: int) -> list[Statement]:
     if item.children:
         above = f"{lead} {item.text}".strip()
         above = above if len(above) < HEADING_CHARS_MAX else item.text
         return list_statements(above, item.children, headed_max=headed_max)
     if lead:
         return [Statement(f"{lead} {item.text}", lead)]
-    return [Statement(sentence) for sentence in spoken(item.text)]
+    return [Statement(sentence) for sentence in split_spoken(item.text)]
 
 
 def _key(text: str) -> str:
@@ -273,7 +275,7 @@ def _is_speaker(key: str) -> bool:
     return is_name(key) or role_named(key) is not None or says(key)
 
 
-def spoken(text: str) -> list[str]:
+def split_spoken(text: str) -> list[str]:
     """Return the sentences of a line; the time and the name that it begins with stand before each.
 
     Where marks show what was said, the rest is not of that name. Of a line of very many sentences,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from relayer.extraction.conversation import heard, transcript
+from relayer.extraction.conversation import select_messages, transcript
 from relayer.extraction.empty_texts import says_nothing
 from relayer.extraction.facts import (
     CONFIDENCES,
@@ -38,7 +38,7 @@ from relayer.extraction.message import Message
 from relayer.extraction.support import Evidence, count_shared_terms
 from relayer.extraction.times import collect_years, cut_invented_date, read_time_ms
 from relayer.llm import LanguageModel
-from relayer.prompts import escape, fence, numbered, system_prompt
+from relayer.prompts import escape, fence, number_lines, system_prompt
 
 SPEAKERS: Final = ("user", "assistant", "other")
 TEXT_CHARS_MAX: Final = 400  # that a grammar lets a model write; the prompt says 300
@@ -66,11 +66,11 @@ class LlmExtractor:
             Unavailable: the model is away (`llm.unavailable`) or its answer is not a list of facts
                 (`llm.invalid_output`). The caller still has what was said and keeps it for later.
         """
-        said = await asyncio.to_thread(heard, excerpt.text)
+        said = await asyncio.to_thread(select_messages, excerpt.text)
         excerpt = replace(excerpt, text=transcript(said))
         if not excerpt.text:
             return []
-        items = await self._model.structured(
+        items = await self._model.ask_structured(
             system=self._system,
             user=_prompt(excerpt),
             schema_name="facts",
@@ -121,7 +121,7 @@ SCHEMA: Final[dict[str, object]] = {
 
 def _prompt(excerpt: Excerpt) -> str:
     occurred_at = excerpt.occurred_at.isoformat() if excerpt.occurred_at else "unknown"
-    known = numbered([text[:KNOWN_CHARS_MAX] for text in excerpt.related])
+    known = number_lines([text[:KNOWN_CHARS_MAX] for text in excerpt.related])
     return "\n\n".join(
         (
             f"<occurred_at>{escape(occurred_at)}</occurred_at>",

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.errors import Unavailable, UpstreamOverloaded
-from relayer.extraction.episodes import Episode, clean, is_believed, shown
-from relayer.extraction.facts import FACT_CHARS_MAX, normalised
+from relayer.extraction.episodes import Episode, clean, format_episodes, is_believed
+from relayer.extraction.facts import FACT_CHARS_MAX, normalise
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.items import Item, read_items, read_place
 from relayer.llm import LanguageModel
@@ -85,9 +85,9 @@ class ProcedureFinder:
             return []
         asked = episodes[:SHOWN_MAX]
         try:
-            items = await self._model.structured(
+            items = await self._model.ask_structured(
                 system=system_prompt("procedures"),
-                user=shown(asked),
+                user=format_episodes(asked),
                 schema_name="procedures",
                 schema=SCHEMA,
                 fit=read_items,
@@ -97,10 +97,10 @@ class ProcedureFinder:
             if error.code != "llm.invalid_output" or isinstance(error, UpstreamOverloaded):
                 raise
             return await asyncio.to_thread(procedures_by_rules, episodes)
-        return _apart([p for p in (_believed(item, asked) for item in items) if p is not None])
+        return _apart([p for p in (_accept(item, asked) for item in items) if p is not None])
 
 
-def _believed(item: Item, episodes: Sequence[Episode]) -> Procedure | None:
+def _accept(item: Item, episodes: Sequence[Episode]) -> Procedure | None:
     numbers = item.get("episodes")
     if not isinstance(numbers, list):
         return None
@@ -121,11 +121,11 @@ def procedures_by_rules(episodes: Sequence[Episode]) -> list[Procedure]:
     for n, episode in enumerate(episodes):
         steps = steps_of(episode.text)
         if steps:
-            key = tuple(normalised(step) for step in steps)
+            key = tuple(normalise(step) for step in steps)
             found.setdefault(key, []).append(n)
             said.setdefault(key, steps)
     recurring = [
-        Procedure(_listed(said[key]), tuple(places))
+        Procedure(_format_steps(said[key]), tuple(places))
         for key, places in found.items()
         if len({episodes[n].day for n in places}) >= EPISODES_MIN
     ]
@@ -143,7 +143,7 @@ def _apart(found: Sequence[Procedure]) -> list[Procedure]:
     return kept
 
 
-def _listed(steps: Sequence[str]) -> str:
+def _format_steps(steps: Sequence[str]) -> str:
     return "Recurring steps:\n" + "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1))
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.extraction.clauses import Form, clauses, form_of, has_statement
-from relayer.extraction.conversation import heard, messages
+from relayer.extraction.conversation import messages, select_messages
 from relayer.extraction.dates import event_time_ms
 from relayer.extraction.english import introduces_text
 from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, RULES, Excerpt, Fact, distinct
@@ -59,8 +59,8 @@ class SentenceExtractor:
         alone = len(messages(excerpt.text)) == 1
         scored = [
             pair
-            for said in heard(excerpt.text)
-            for pair in _judged(said, excerpt.occurred_at, alone=alone)
+            for said in select_messages(excerpt.text)
+            for pair in _judge_sentences(said, excerpt.occurred_at, alone=alone)
         ]
         scores = {fact.text: score for score, fact in reversed(scored)}
         facts = distinct(fact for _, fact in scored)
@@ -76,7 +76,7 @@ _REFERS_BACK: Final = re.compile(
 _IMPORTANCE_SCORE: Final = {"vital": 100, "standard": 0, "trivial": 0}
 
 
-def _judged(
+def _judge_sentences(
     message: Message, occurred_at: datetime | None, *, alone: bool
 ) -> list[tuple[int, Fact]]:
     """Return (score, fact) for each sentence of `message` worth keeping, in order."""
@@ -106,7 +106,7 @@ def _judged(
                 event_time_ms(text, message.said_at or occurred_at),
             ),
         )
-        for text, verdict in _joined(said, verdicts, room)
+        for text, verdict in _join_sentences(said, verdicts, room)
     ]
 
 
@@ -156,7 +156,7 @@ def _of_somebody(sentence: str, *, alone: bool) -> Verdict | None:
     return Verdict(STATED, kind="fact", importance="trivial", confidence="low")
 
 
-def _joined(
+def _join_sentences(
     said: Sequence[str], verdicts: Sequence[Verdict | None], room: int
 ) -> Iterator[tuple[str, Verdict]]:
     """Yield (text, verdict), a sentence that refers back together with the one before it.

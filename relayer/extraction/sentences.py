@@ -20,7 +20,7 @@ from relayer.extraction.lists import (
     lines_of,
     list_at,
     list_statements,
-    spoken,
+    split_spoken,
 )
 from relayer.extraction.prose import is_quotation, leads_on, with_whole_quotations
 
@@ -160,7 +160,7 @@ class _Reader:
     def _take_paragraph(self) -> list[str]:
         text = " ".join(self._parts)
         self._parts, self._length = [], 0
-        return spoken(text) if text else []
+        return split_spoken(text) if text else []
 
 
 def _is_broken(before: str, line: Line) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from relayer.errors import Unavailable, UpstreamOverloaded
-from relayer.extraction.episodes import Episode, clean, is_believed, shown
+from relayer.extraction.episodes import Episode, clean, format_episodes, is_believed
 from relayer.extraction.facts import IMPORTANCES
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.llm import LanguageModel
@@ -52,12 +52,12 @@ class Summariser:
         if self._model is None or by_rules is None:
             return by_rules
         try:
-            text = await self._model.structured(
+            text = await self._model.ask_structured(
                 system=system_prompt("summarise"),
-                user=shown(episodes),
+                user=format_episodes(episodes),
                 schema_name="summary",
                 schema=SCHEMA,
-                fit=_said,
+                fit=_extract_summary,
                 patient=True,
             )
         except Unavailable as error:
@@ -69,7 +69,7 @@ class Summariser:
         return by_rules
 
 
-def _said(value: Any) -> str | None:
+def _extract_summary(value: Any) -> str | None:
     """Return the summary that a decoded value holds, also within another object."""
     if not isinstance(value, dict):
         return None
@@ -77,7 +77,7 @@ def _said(value: Any) -> str | None:
     if isinstance(members.get("summary"), str):
         return clean(members["summary"])
     inners = [inner for inner in value.values() if isinstance(inner, dict)]
-    return _said(inners[0]) if len(value) == len(inners) == 1 else None
+    return _extract_summary(inners[0]) if len(value) == len(inners) == 1 else None
 
 
 def summary_by_rules(episodes: Sequence[Episode]) -> str | None:

@@ -21,7 +21,7 @@ from relayer.extraction.dates import MONTH
 from relayer.extraction.number_words import NUMBER_WORDS
 from relayer.normalization import normalize
 from relayer.words import words
-from relayer.words.languages import MONTHS, folded, function_words, language_of, stems
+from relayer.words.languages import MONTHS, fold_accents, function_words, language_of, stems
 from relayer.words.tokens import terms_of
 
 # A word with what joins its parts: a hyphen, an apostrophe, the signs of addresses and paths.
@@ -150,7 +150,7 @@ class Evidence:
         names = [token for token, _ in _parts(source) if token != token.lower()]
         self._names = {name.casefold() for name in names}
         self._by_beginning: dict[str, list[str]] = {}
-        for name in sorted(map(folded, self._names)):
+        for name in sorted(map(fold_accents, self._names)):
             alike = self._by_beginning.setdefault(name[:3], [])
             if len(alike) < _ALIKE_MAX:
                 alike.append(name)
@@ -292,7 +292,7 @@ class Evidence:
 
     def _is_form(self, word: str) -> bool:
         """Return whether `word` is a name of the source in another grammatical case."""
-        word = folded(word)
+        word = fold_accents(word)
         for name in self._by_beginning.get(word[:3], ()):
             same = next(
                 (n for n, (a, b) in enumerate(zip(word, name, strict=False)) if a != b),
@@ -372,14 +372,14 @@ def _readings(token: str) -> set[str]:
     """Return how a number may be meant: 2.000 is two thousand, or a measure."""
     scaled = _SCALED.fullmatch(token)
     if scaled:
-        return _scaled(scaled)
+        return _scale(scaled)
     terms = _terms(token)
     plain = "".join(str(int(c)) if c.isdecimal() else c for c in token)
     readings = {plain, plain.replace(",", "."), *terms[:1]}
     return readings | {reading.lstrip("0") for reading in readings if reading.lstrip("0")}
 
 
-def _scaled(match: re.Match[str]) -> set[str]:
+def _scale(match: re.Match[str]) -> set[str]:
     times = 1_000_000 if match[3].casefold().startswith(("m", "M")) and match[3] not in (
         "mil", "mille") else 1_000  # fmt: skip
     fraction = match[2] or ""
@@ -394,7 +394,7 @@ def _numbers(source: str, terms: set[str]) -> set[str]:
     numbers |= {str(NUMBER_WORDS[term]) for term in terms if term in NUMBER_WORDS}
     numbers |= {str(NUMBER_WORDS[char]) for char in set(source) if char in NUMBER_WORDS}
     for scaled in _SCALED.finditer(source):
-        numbers |= _scaled(scaled)
+        numbers |= _scale(scaled)
     return numbers
 
 

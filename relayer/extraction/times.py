@@ -65,13 +65,13 @@ def collect_years(texts: Sequence[str], occurred_at: datetime | None) -> set[str
     """
     years = {year for text in texts for year in _YEAR.findall(text)}
     if occurred_at is not None:
-        counted = {0}.union(*(map(_counted, _COUNTED.findall(text)) for text in texts))
+        counted = {0}.union(*(map(_parse_count, _COUNTED.findall(text)) for text in texts))
         spans = {sign * n + near for n in counted for sign in (-1, 1) for near in (-1, 0, 1)}
         years |= {str(occurred_at.year + span) for span in spans}
     return years
 
 
-def _counted(word: str) -> int:
+def _parse_count(word: str) -> int:
     return int(word) if word.isdecimal() else _NUMBERS.get(word.casefold(), 0)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from relayer.extraction.captions import are_captions, caption_messages
 from relayer.extraction.csv_chats import csv_messages, is_table_of_messages
 from relayer.extraction.json_chats import is_json, json_messages
-from relayer.extraction.labels import numbered_parts
+from relayer.extraction.labels import split_numbered
 from relayer.extraction.mails import mails
 from relayer.extraction.message import ROLES, Message, Role, role_of, speaker_named
 from relayer.extraction.moments import moment_named
@@ -33,7 +33,7 @@ def transcript_messages(text: str) -> list[Message] | None:
 
     There are none in what only begins as captions, as a table or as printed objects.
     """
-    if numbered_parts(text):
+    if split_numbered(text):
         return None
     if fenced := _FENCED.fullmatch(text):
         text = fenced["inside"]
@@ -41,7 +41,7 @@ def transcript_messages(text: str) -> list[Message] | None:
     if text[:1] in ("[", "{") and (found := json_messages(text)) is not None:
         return found
     if text[:1] in ("<", "["):
-        for read in (_templated, _instructed, _tagged):
+        for read in (_parse_templates, _parse_instructions, _parse_tags):
             if (found := read(text)) is not None:
                 return found
     for read in (caption_messages, csv_messages):
@@ -61,7 +61,7 @@ def transcript_problem(text: str) -> str | None:
         return _unreadable(text) or _NO_ROLE
     if found is not None:
         return None if any(message.role != "other" for message in found) else _NO_ROLE
-    if numbered_parts(text):
+    if split_numbered(text):
         return None
     if text[:1] in ("[", "{") and (_JSON_MESSAGE.search(text) or is_json(text)):
         return _NO_MESSAGES
@@ -156,16 +156,16 @@ _TEMPLATES: Final = (
 _HEARD_CHANNELS: Final = (None, "final")
 
 
-def _templated(text: str) -> list[Message] | None:
+def _parse_templates(text: str) -> list[Message] | None:
     for template in _TEMPLATES:
         before = template.before.match(text)
         begins = list(template.begin.finditer(text, before.end() if before else 0))
         if begins and before and begins[0].start() == before.end():
-            return _marked_messages(text, template, begins)
+            return _parse_marked(text, template, begins)
     return None
 
 
-def _marked_messages(
+def _parse_marked(
     text: str, template: _Template, begins: list[re.Match[str]]
 ) -> list[Message] | None:
     found = list[Message]()
@@ -192,7 +192,7 @@ _INSTRUCTION: Final = re.compile(r"\[(/?)INST\]")
 _SENTENCE_MARK: Final = re.compile(r"</?s>")
 
 
-def _instructed(text: str) -> list[Message] | None:
+def _parse_instructions(text: str) -> list[Message] | None:
     """Return the messages of Llama 2's and Mistral's form: `[INST] user [/INST] assistant</s>`."""
     text = text.removeprefix("<s>").lstrip()
     marks = list(_INSTRUCTION.finditer(text))
@@ -230,7 +230,7 @@ _SAID_BY: Final = ("role", "from", "speaker", "author", "sender", "name")
 _SAID_AT: Final = ("time", "timestamp", "date", "at", "ts")
 
 
-def _tagged(text: str) -> list[Message] | None:
+def _parse_tags(text: str) -> list[Message] | None:
     """Return the messages of `<user>…</user>`, `<message role="user">…</message>` and so on."""
     if wrapper := _WRAPPER.fullmatch(text):
         text = wrapper["inside"].strip()

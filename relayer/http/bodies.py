@@ -133,7 +133,7 @@ def namespaces_of(one: str | None, several: Sequence[str] | None) -> list[Namesp
     return names
 
 
-def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
+def check_text(text: str, bytes_max: int, name: str = "text") -> str:
     """The text, within its limit.
 
     Raises:
@@ -147,14 +147,14 @@ def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
     return text
 
 
-def checked_memwal_text(text: str, bytes_max: int, name: str = "text") -> str:
+def check_memwal_text(text: str, bytes_max: int, name: str = "text") -> str:
     """Return the text, within its limit: MemWal's clients look for its own relayer's answer.
 
     Raises:
         BadRequest: blank, or over the limit.
     """
     try:
-        return checked_text(text, bytes_max, name)
+        return check_text(text, bytes_max, name)
     except TooLarge:
         raise BadRequest(f"{name} exceeds maximum length of {bytes_max} bytes.") from None
 
@@ -170,7 +170,7 @@ def check_moments(**moments: datetime | None) -> None:
             raise BadRequest(f"{name} is out of range.")
 
 
-def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
+def check_metadata(metadata: dict[str, str]) -> dict[str, str]:
     """The metadata, within its limits.
 
     Raises:

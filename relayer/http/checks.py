@@ -63,7 +63,7 @@ from relayer.http.rate_limits import (
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
-from relayer.telemetry.stages import staged
+from relayer.telemetry.stages import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, LookUp
 
@@ -273,11 +273,11 @@ class Guard:
             # Without its frames: they know the question that failed by it, and the request's body.
             raise error.with_traceback(None) from None
 
-    @staged("request.check")
+    @time_stage("request.check")
     async def _check(self, scope: Scope, body: bytes, handler: BaseRouteHandler) -> None:
         request, now = parse_headers(list(scope["headers"])), self._clock()
         check_clock(request, now)  # a body may come in slowly
-        message = request.message(str(scope.get("method", "")), signed_path(scope), body)
+        message = request.message(str(scope.get("method", "")), path_to_verify(scope), body)
         check_signature(request, message)
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
         if handler.opt.get(TEXT):
@@ -391,7 +391,7 @@ class Guard:
         return found
 
 
-def signed_path(scope: Mapping[str, object]) -> str:
+def path_to_verify(scope: Mapping[str, object]) -> str:
     """The path and query as the client signed them: raw, not decoded."""
     raw = scope.get("raw_path") or str(scope["path"]).encode()
     query = scope.get("query_string") or b""

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from relayer.telemetry.instruments import Rejection, rejected
+from relayer.telemetry.instruments import Rejection, count_rejection
 
 _Refusal = tuple[int, str, str, str]  # status, phrase, code, message
 _TOO_LARGE: Final[_Refusal] = (
@@ -195,7 +195,7 @@ class Connection(HttpToolsProtocol):
             if self._unfinished_bytes > self.bounds.head_bytes_max + len(data):
                 self._refusal = _TOO_LARGE
                 self.send_400_response("")
-        if self._answered:
+        if self._has_answered:
             self._arriving.start()
 
     def on_message_begin(self) -> None:
@@ -231,12 +231,12 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head, self._unfinished_bytes = True, 0
         self._arriving.stop()
-        self.without_request_since = self.loop.time() if self._answered else None
+        self.without_request_since = self.loop.time() if self._has_answered else None
 
     def on_response_complete(self) -> None:
         """Wait for the next request; what is left of this one has to come in time."""
         super().on_response_complete()
-        self.without_request_since = self.loop.time() if self._answered else None
+        self.without_request_since = self.loop.time() if self._has_answered else None
         if not self._in_head:
             self._arriving.start()
 
@@ -259,7 +259,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(*self._refusal)
 
     @property
-    def _answered(self) -> bool:
+    def _has_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _stop(self, refusal: _Refusal) -> NoReturn:
@@ -283,7 +283,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, status: int, phrase: str, code: str, message: str) -> None:
-        rejected(_CAUSES[status])
+        count_rejection(_CAUSES[status])
         request_id = str(uuid.uuid4())
         named = {"error": message, "message": message, "code": code, "request_id": request_id}
         body = json.dumps(named).encode()
@@ -299,7 +299,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def bounded(bounds: Bounds) -> type[Connection]:
+def bind_limits(bounds: Bounds) -> type[Connection]:
     """The kind of connection that has these bounds, as uvicorn takes it."""
 
     class Bounded(Connection):

@@ -29,9 +29,9 @@ from relayer.http import bodies, rate_limits
 from relayer.http.headers import header
 from relayer.settings import Limits
 from relayer.telemetry import context, tracing
-from relayer.telemetry.instruments import rejected
+from relayer.telemetry.instruments import count_rejection
 from relayer.telemetry.rejections import cause_of, cause_of_status
-from relayer.telemetry.requests import RequestCounts, known_method, route_of
+from relayer.telemetry.requests import RequestCounts, method_of, route_of
 
 log = logging.getLogger("relayer.http")
 
@@ -168,14 +168,14 @@ class Bodies:
         self._bytes = 0
 
     @contextmanager
-    def counted(self, receive: Receive) -> Iterator[Receive]:
+    def count(self, receive: Receive) -> Iterator[Receive]:
         """A request's `receive`, whose bytes take room until the request is done.
 
         It raises `Unavailable` for bytes that have none, and they are dropped.
         """
         own = counted = 0
 
-        async def received() -> ReceiveMessage:
+        async def receive_counted() -> ReceiveMessage:
             nonlocal own, counted
             message = await receive()
             own += len(message.get("body", b"")) if message["type"] == "http.request" else 0
@@ -187,7 +187,7 @@ class Bodies:
             return message
 
         try:
-            yield received
+            yield receive_counted
         finally:
             self._bytes -= counted
 
@@ -226,20 +226,20 @@ class RequestMiddleware:
         token = context.REQUEST.set(request_id)
         try:
             with tracing.span("request", **{"memrelay.request_id": request_id}) or nullcontext():
-                await self._watched(scope, receive, send, request_id)
+                await self._watch(scope, receive, send, request_id)
         finally:
             context.REQUEST.reset(token)
 
-    async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+    async def _watch(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started, took_s = time.monotonic(), 0.0
         status, slot = 0, None
 
-        async def watched(message: Message) -> None:
+        async def send_watched(message: Message) -> None:
             nonlocal status, slot, took_s
             if message["type"] == "http.response.body":
                 took_s = time.monotonic() - started
                 if slot and _is_long(message):
-                    message = await self._sent_alone(scope, message, send)
+                    message = await self._send_alone(scope, message, send)
             elif message["type"] == "http.response.start":
                 status = message["status"]
                 policy = scope["state"].get(POLICY, _POLICY)
@@ -260,19 +260,19 @@ class RequestMiddleware:
         try:
             async with asyncio.timeout(self._timeout_s) as deadline:
                 scope["state"][DEADLINE] = deadline
-                with self._bodies.counted(receive) as counted:
-                    await self._app(scope, counted, watched)
+                with self._bodies.count(receive) as counted:
+                    await self._app(scope, counted, send_watched)
         except TimeoutError:
             if not status:
                 scope["state"][REFUSAL] = {"code": "request.deadline"}
-                await _send_overdue(watched, request_id)
+                await _send_overdue(send_watched, request_id)
         finally:
             _release_slot(scope)
             whole_s = time.monotonic() - started
-            self._counts.ended(scope, status, took_s or whole_s)
+            self._counts.end(scope, status, took_s or whole_s)
             _tell(scope, status, whole_s, request_id)
 
-    async def _sent_alone(self, scope: Scope, message: Any, send: Send) -> Message:
+    async def _send_alone(self, scope: Scope, message: Any, send: Send) -> Message:
         """Send a long body and wait until it is taken; what ends the answer behind it.
 
         The server sends nothing further before, or never will; until when, is the connection's own
@@ -286,7 +286,7 @@ class RequestMiddleware:
 
 def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
     """The span's name and the line in the log: the route is known by now."""
-    method, route = known_method(scope), route_of(scope)
+    method, route = method_of(scope), route_of(scope)
     tracing.name_request(method, route, status)
     said = {"event": "http.request", "method": method, "route": route, "status": status}
     said |= scope["state"].get(REFUSAL, {})
@@ -310,7 +310,7 @@ def _release_slot(scope: Scope) -> None:
 
 async def _send_overdue(send: Send, request_id: str) -> None:
     error = Unavailable("The request took too long.", code="request.deadline")
-    rejected("deadline")
+    count_rejection("deadline")
     body = json.dumps(_body(error.message, error.code, request_id)).encode()
     headers = [(b"content-type", b"application/json"), (b"retry-after", b"2")]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
@@ -342,7 +342,7 @@ def _request_id(request: Request[Any, Any, Any]) -> str:
 def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Response[Any]:
     """One of our own errors."""
     if (cause := cause_of(error)) is not None:
-        rejected(cause)
+        count_rejection(cause)
     return _refusal(
         request, error.status, error.message, error.code, error.headers, cause=error.cause
     )
@@ -354,7 +354,7 @@ def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respons
     if status >= 500:
         return unexpected_error(request, error)
     if (cause := cause_of_status(status)) is not None:
-        rejected(cause)
+        count_rejection(cause)
     message = _MESSAGES.get(status, "The request was refused.")
     if status == 400:
         message = _where(error)

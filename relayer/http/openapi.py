@@ -95,20 +95,20 @@ def document(routes: Sequence[BaseRoute]) -> Schema:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _security_schemes()},
     }
-    typed: Schema = _typed(whole)
+    typed: Schema = _mark_type(whole)
     return typed
 
 
-def _typed(schema: Any) -> Any:
+def _mark_type(schema: Any) -> Any:
     """Return a schema whose choices of words say that these are strings, as generators need it."""
     if isinstance(schema, list):
-        return [_typed(inner) for inner in schema]
+        return [_mark_type(inner) for inner in schema]
     if not isinstance(schema, dict):
         return schema
     choices = schema.get("enum")
     is_of_words = isinstance(choices, list) and all(isinstance(one, str) for one in choices)
     kind = {"type": "string"} if is_of_words else {}
-    return kind | {name: _typed(inner) for name, inner in schema.items()}
+    return kind | {name: _mark_type(inner) for name, inner in schema.items()}
 
 
 def _handlers(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, HTTPRouteHandler]]:
@@ -182,11 +182,11 @@ def _in_query(handler: HTTPRouteHandler) -> Iterator[Schema]:
                 "in": "query",
                 "name": definition.name or name,
                 "required": not parameter.has_default,
-                "schema": _bounded(parameter, definition),
+                "schema": _describe_parameter(parameter, definition),
             }
 
 
-def _bounded(parameter: FieldDefinition, definition: QueryParameter) -> Schema:
+def _describe_parameter(parameter: FieldDefinition, definition: QueryParameter) -> Schema:
     """The schema of a query parameter: what it is when it is there, so never null."""
     inner = [a for a in parameter.args if a is not type(None)]
     bare = inner[0] if parameter.is_optional and len(inner) == 1 else parameter.annotation

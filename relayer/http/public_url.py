@@ -19,7 +19,7 @@ class PublicUrl:
 
     def __init__(self, *, settings: Settings) -> None:
         self._fixed = settings.public_url.rstrip("/")
-        self._trusted = frozenset(_listed(settings.trusted_proxies))
+        self._trusted = frozenset(_split_list(settings.trusted_proxies))
 
     @property
     def prefix(self) -> str:
@@ -63,5 +63,5 @@ def _first(listed: str) -> str:
     return listed.partition(",")[0].strip()
 
 
-def _listed(text: str) -> Sequence[str]:
+def _split_list(text: str) -> Sequence[str]:
     return [item.strip() for item in text.split(",") if item.strip()]

@@ -35,9 +35,9 @@ def reference(document: Schema) -> Markup:
     schemas = document.get("components", {}).get("schemas", {})
     return Markup('{}{}{}<h1 id="schemas">Schemas</h1>{}').format(
         _contents(operations),
-        _signing(document),
-        _joined(_operation(document, *one) for one in operations),
-        _joined(_named_schema(name, schema) for name, schema in sorted(schemas.items())),
+        _render_signing(document),
+        _join(_operation(document, *one) for one in operations),
+        _join(_render_schema_name(name, schema) for name, schema in sorted(schemas.items())),
     )
 
 
@@ -61,10 +61,10 @@ def _contents(operations: Iterable[tuple[str, str, Schema]]) -> Markup:
         row.format(anchor(method, path), method, path, _prose(operation.get("summary", "")))
         for method, path, operation in operations
     ]
-    return Markup('<nav id="routes"><h2>Routes</h2><ul>{}</ul></nav>').format(_joined(rows))
+    return Markup('<nav id="routes"><h2>Routes</h2><ul>{}</ul></nav>').format(_join(rows))
 
 
-def _signing(document: Schema) -> Markup:
+def _render_signing(document: Schema) -> Markup:
     """Return the headers by which a request says who asks."""
     schemes = document.get("components", {}).get("securitySchemes", {})
     rows = [
@@ -91,7 +91,7 @@ def _operation(document: Schema, method: str, path: str, operation: Schema) -> M
         _body(document, operation),
         _answers(document, operation),
     ]
-    return shell.format(anchor(method, path), method, path, _joined(parts))
+    return shell.format(anchor(method, path), method, path, _join(parts))
 
 
 def _who(document: Schema, operation: Schema) -> str:
@@ -113,7 +113,7 @@ def _who(document: Schema, operation: Schema) -> str:
 
 def _parameters(document: Schema, operation: Schema) -> Markup:
     rows = []
-    for one in (_found(document, given) for given in operation.get("parameters", ())):
+    for one in (_resolve(document, given) for given in operation.get("parameters", ())):
         needed = "required" if one.get("required") else "optional"
         value = _shape(one.get("schema", {}))
         if text := one.get("description"):
@@ -126,7 +126,7 @@ def _parameters(document: Schema, operation: Schema) -> Markup:
 def _body(document: Schema, operation: Schema) -> Markup:
     if "requestBody" not in operation:
         return Markup("")
-    body = _found(document, operation["requestBody"])
+    body = _resolve(document, operation["requestBody"])
     needed = "required" if body.get("required") else "optional"
     return Markup("<h3>Body ({})</h3>{}{}").format(
         needed, _paragraph(body.get("description", "")), _content(document, body, with_members=True)
@@ -136,10 +136,10 @@ def _body(document: Schema, operation: Schema) -> Markup:
 def _answers(document: Schema, operation: Schema) -> Markup:
     rows = []
     for status, given in operation.get("responses", {}).items():
-        answer = _found(document, given)
-        headers = _joined(
+        answer = _resolve(document, given)
+        headers = _join(
             Markup("<p>Header {}: {}</p>").format(
-                _code(name), _shape(_found(document, header).get("schema", {}))
+                _code(name), _shape(_resolve(document, header).get("schema", {}))
             )
             for name, header in answer.get("headers", {}).items()
         )
@@ -162,12 +162,12 @@ def _content(document: Schema, described: Schema, *, with_members: bool) -> Mark
         schema = one.get("schema", {})
         shown = Markup(": {}").format(_shape(schema)) if schema else Markup("")
         if with_members and "$ref" in schema:
-            shown += _members(_found(document, schema))
+            shown += _members(_resolve(document, schema))
         parts.append(Markup('<div class="content">{}{}</div>').format(_code(kind), shown))
-    return _joined(parts)
+    return _join(parts)
 
 
-def _named_schema(name: str, schema: Schema) -> Markup:
+def _render_schema_name(name: str, schema: Schema) -> Markup:
     shown = Markup('<section id="schema-{}" class="schema"><h2>{}</h2>{}</section>')
     return shown.format(name, name, _shape(schema))
 
@@ -232,7 +232,7 @@ def _link(ref: str) -> Markup:
     return Markup('<a href="#schema-{}">{}</a>').format(name, name)
 
 
-def _found(document: Schema, given: Schema) -> Schema:
+def _resolve(document: Schema, given: Schema) -> Schema:
     """Return a parameter, body, answer or header, where it only names one of the document's."""
     while "$ref" in given:
         found: Any = document
@@ -243,9 +243,9 @@ def _found(document: Schema, given: Schema) -> Schema:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Markup:
-    head = _joined(Markup("<th>{}</th>").format(one) for one in heads)
-    body = _joined(
-        Markup("<tr>{}</tr>").format(_joined(Markup("<td>{}</td>").format(cell) for cell in row))
+    head = _join(Markup("<th>{}</th>").format(one) for one in heads)
+    body = _join(
+        Markup("<tr>{}</tr>").format(_join(Markup("<td>{}</td>").format(cell) for cell in row))
         for row in rows
     )
     shell = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>")
@@ -259,12 +259,12 @@ def _paragraph(text: str) -> Markup:
 def _prose(text: str) -> Markup:
     """Return a text with what stands between backticks as code."""
     parts = _CODE.split(text)  # every second one was between them
-    return _joined(_code(one) if n % 2 else escape(one) for n, one in enumerate(parts))
+    return _join(_code(one) if n % 2 else escape(one) for n, one in enumerate(parts))
 
 
 def _code(text: Any) -> Markup:
     return Markup("<code>{}</code>").format(text)
 
 
-def _joined(parts: Iterable[Any]) -> Markup:
+def _join(parts: Iterable[Any]) -> Markup:
     return Markup("").join(parts)

@@ -51,7 +51,7 @@ from relayer.memories.writes import (
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.telemetry.stages import staged
+from relayer.telemetry.stages import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
 from relayer.tenants.ledger import Stale, retry_stale
@@ -100,7 +100,7 @@ class Intake:
         self._writer = writer
         self._clock = clock
 
-    @staged("remember.whole")
+    @time_stage("remember.whole")
     async def write(
         self, access: Access, keys: Keys, drafts: Sequence[Draft], *, op: str, route: str
     ) -> Remembered:
@@ -185,7 +185,7 @@ class Intake:
         items = outcomes(prepared, memories, known, done.changes)
         return Remembered(items, done.receipts, done.others)
 
-    @staged("remember.prepare")
+    @time_stage("remember.prepare")
     async def _prepare(
         self,
         access: Access,
@@ -255,7 +255,7 @@ class Intake:
             )
         )
 
-    @staged("remember.write")
+    @time_stage("remember.write")
     async def _store(
         self,
         access: Access,

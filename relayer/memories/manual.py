@@ -34,7 +34,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
 from relayer.memory_index.evidence import nearest_memories
 from relayer.memory_index.index import MemoryIndex
-from relayer.query.rank import Weights, weighed
+from relayer.query.rank import Weights, weigh
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
@@ -149,7 +149,7 @@ class Manual:
 
 def _ordered(found: search.Nearest, weights: Weights, now: datetime) -> list[tuple[str, float]]:
     """(blob id, distance), best first; of equals the nearest."""
-    scores, _, _ = weighed(1.0 - found.distances, found.moments, found.importances, weights, now)
+    scores, _, _ = weigh(1.0 - found.distances, found.moments, found.importances, weights, now)
     names = [to_base64url(blob_hash) for blob_hash in found.blob_ids]
     order = np.argsort(-scores, kind="stable")
     return [(names[n], float(found.distances[n])) for n in order]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from relayer.blobs.store import BlobStore, matching
+from relayer.blobs.store import BlobStore, verify_hash
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
@@ -232,7 +232,7 @@ def following(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | No
 
 
 def _verified(blobs: Mapping[bytes, bytes]) -> dict[bytes, bytes | Corrupted]:
-    return {blob_id: matching(blob_id, data) for blob_id, data in blobs.items()}
+    return {blob_id: verify_hash(blob_id, data) for blob_id, data in blobs.items()}
 
 
 def _all_opened(

@@ -33,7 +33,7 @@ from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.redact import redact
 from relayer.sealed.keys import Namespace, NamespaceKey
-from relayer.telemetry.stages import staged
+from relayer.telemetry.stages import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
@@ -130,7 +130,7 @@ class RecallService:
         self._clock = clock
         self._understanding = Understanding()
 
-    @staged("recall.whole")
+    @time_stage("recall.whole")
     async def recall(self, caller: Caller, query: Query) -> Recalled:
         """The memories that answer a query, best first.
 
@@ -236,7 +236,7 @@ class RecallService:
         evidence = await self._gather(
             access, prepared.held, scopes, query, prepared.terms.query_words
         )
-        scores = fusion.fused(
+        scores = fusion.fuse(
             evidence,
             query.leg_weights,
             known=known.share,
@@ -254,7 +254,7 @@ class RecallService:
             most=most,
         )
 
-    @staged("recall.search")
+    @time_stage("recall.search")
     async def _gather(
         self,
         access: Access,
@@ -297,7 +297,7 @@ class RecallService:
                         found.append((entry.namespace_id, key))
         return found
 
-    @staged("recall.embed")
+    @time_stage("recall.embed")
     async def _embed(
         self, caller: Caller, query: Query, namespace_ids: Sequence[int]
     ) -> QueryVectors:
@@ -311,7 +311,7 @@ class RecallService:
         """How much of the query meaning can tell, which counts where words can tell, too."""
         return self._embedder.known(query.text, used) if query.mode == "hybrid" else FULL_COVERAGE
 
-    @staged("recall.open")
+    @time_stage("recall.open")
     async def _open_best(
         self, caller: Caller, ranking: _Ranking, limit: int
     ) -> tuple[list[RecalledMemory], int]:

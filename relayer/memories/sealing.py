@@ -122,7 +122,7 @@ def index_entries(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dic
     postings = index.postings(
         key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
     )
-    return min(index.rounded_length(len(terms)), 2**15 - 1), source_token(key, draft), postings
+    return min(index.round_length(len(terms)), 2**15 - 1), source_token(key, draft), postings
 
 
 def source_token(key: NamespaceKey, draft: Draft) -> int | None:

@@ -27,7 +27,7 @@ from relayer.database.recall import (
     Scope,
     Search,
 )
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, joined, short
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, join, short
 from relayer.memory_index.passages import Passages
 
 Bools = npt.NDArray[np.bool_]
@@ -81,10 +81,10 @@ class _Words:
 def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     """As `database.recall.gather`, of these namespaces; `filters.as_of` is not looked at."""
     filters, count = search.filters, search.candidates
-    segments = _placed(namespaces, search.scopes)
-    memories = joined([p.namespace.memories for p in segments])
-    found_at_all = _joined([_found_at_all(p, filters) for p in segments])
-    meaning = _meaning(segments, len(memories))
+    segments = _to_segments(namespaces, search.scopes)
+    memories = join([p.namespace.memories for p in segments])
+    found_at_all = _join([_filter(p, filters) for p in segments])
+    meaning = _score_meaning(segments, len(memories))
     words = _words(segments, len(memories), search.query_words)
     near, worded = found_at_all & np.isfinite(meaning.nearest), found_at_all & (words.bm25 > 0)
     chosen = np.zeros(len(memories), bool)
@@ -138,7 +138,7 @@ async def nearest_memories(
 ) -> Nearest:
     """As `database.recall.search_manual`, of this namespace."""
     work = partial(_nearest, namespace, embeddings, now, limit)
-    is_much = len(namespace.memories) + _compared(namespace, embeddings) > AT_ONCE_MAX
+    is_much = len(namespace.memories) + _comparison_cost(namespace, embeddings) > AT_ONCE_MAX
     return await asyncio.to_thread(work) if is_much else work()
 
 
@@ -152,7 +152,7 @@ def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> 
     ]
     count = sum(len(namespace.memories) for namespace in namespaces)
     count += sum(len(scope.words) + len(scope.filters) for scope in scopes)
-    count += sum(_compared(r, [(s.epoch, model) for model in s.embeddings]) for r, s in its)
+    count += sum(_comparison_cost(r, [(s.epoch, model) for model in s.embeddings]) for r, s in its)
     most = sum(len(part) for namespace, _ in its for part in namespace.postings)
     if count > AT_ONCE_MAX or count + most <= AT_ONCE_MAX:
         return count > AT_ONCE_MAX
@@ -162,7 +162,7 @@ def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> 
     return count > AT_ONCE_MAX
 
 
-def _compared(namespace: LoadedNamespace, spaces: Iterable[tuple[int, str]]) -> int:
+def _comparison_cost(namespace: LoadedNamespace, spaces: Iterable[tuple[int, str]]) -> int:
     """How long comparing vectors of these epochs and models takes, in postings."""
     found = (namespace.passages.get(space) for space in spaces)
     return sum(passages.size_bytes for passages in found if passages is not None) // VECTOR_BYTES
@@ -203,7 +203,7 @@ def _lower(nearest: Floats, passages: Passages, at: Ints, distances: Floats) -> 
         np.minimum.at(nearest, at, distances)
 
 
-def _placed(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> list[_Segment]:
+def _to_segments(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> list[_Segment]:
     segments, begins = [], 0
     for namespace in namespaces:
         its = [s for s in scopes if s.namespace_id == namespace.namespace_id]
@@ -212,12 +212,12 @@ def _placed(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> l
     return segments
 
 
-def _joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
+def _join(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     """One array of several; the only one, as it is."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _found_at_all(segment: _Segment, filters: Filters) -> Bools:
+def _filter(segment: _Segment, filters: Filters) -> Bools:
     """Living, sealed, and within the query's filters."""
     memories = segment.namespace.memories
     found = memories.sealed & memories.current
@@ -252,7 +252,7 @@ def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return unit
 
 
-def _meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
+def _score_meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
     """A text of several passages is as near as its nearest, and a little as near as all of them."""
     nearest, total = np.full(count, np.inf), np.zeros(count)
     passages = np.zeros(count, np.int64)
@@ -277,7 +277,7 @@ def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words
     terms = next((scope.words for segment in segments for scope in segment.scopes), ())
     ordinal = np.array([ordinal for _, ordinal, _ in terms], np.int64)
     weight = np.array([weight for _, _, weight in terms], np.float64)
-    term, at, frequency, length = _found(segments)
+    term, at, frequency, length = _find_terms(segments)
     counts = np.bincount(term, minlength=len(terms))
     having = np.minimum(counts, documents)
     idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
@@ -298,7 +298,7 @@ def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words
     return _Words(bm25, ordinals, at, parts, ideal, attainable)
 
 
-def _found(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
+def _find_terms(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
     """(f,) each, wherever a memory has a term of the query: which term, which memory, how often,
     and how long the memory is."""
     found: list[tuple[npt.NDArray[Any], ...]] = []
@@ -311,7 +311,7 @@ def _found(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
                     at = entries["at"] + np.int64(segment.begins)
                     found.append((term, at, entries["frequency"], entries["length"]))
     found = found or [(_NONE, _NONE, _NONE, _NONE)]
-    term, at, frequency, length = (_joined(column) for column in zip(*found, strict=True))
+    term, at, frequency, length = (_join(column) for column in zip(*found, strict=True))
     return term, at, frequency.astype(np.float64), length.astype(np.float64)
 
 
@@ -356,7 +356,7 @@ def _beside(
         row, column_at = np.nonzero(related & (step <= NEIGHBOUR_STEPS))
         pairs.append(np.array([its[row], around[row, column_at]]).T)
         steps.append(step[row, column_at])
-    return _joined(pairs), _joined(steps)
+    return _join(pairs), _join(steps)
 
 
 def _apart(values: Ints | Floats) -> Ints | Floats:

@@ -22,17 +22,17 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from relayer.blobs.store import matching
+from relayer.blobs.store import verify_hash
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe
-from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, taken, updated
+from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, estimate_sizes, update
 from relayer.memory_index.rows import RecentRows
 from relayer.sealed.keys import AccountId
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import Access
 
 log = logging.getLogger("relayer.memory_index")
@@ -105,7 +105,7 @@ class MemoryIndex:
         self._recalls += 1
         keys = [(access.account, number) for number in namespace_ids]
         entries = [self._entries.get(key) for key in keys]
-        looked_up("index", sum(entry is not None for entry in entries), len(entries))
+        count_lookups("index", sum(entry is not None for entry in entries), len(entries))
         for key, entry in zip(keys, entries, strict=True):
             if entry is None:
                 self._note(key, mark)
@@ -127,10 +127,10 @@ class MemoryIndex:
         Raises:
             Unavailable: the database is away.
         """
-        listed = {seq: v for one in loaded for seq, v in one.listed(seqs).items()}
+        listed = {seq: v for one in loaded for seq, v in one.versions_of(seqs).items()}
         found = self._rows.find(account, listed)
         missing = [seq for seq in seqs if seq not in found]
-        looked_up("rows", len(found), len(seqs))
+        count_lookups("rows", len(found), len(seqs))
         if missing:
             read = await rows_of(self._database, account=account, seqs=missing)
             # Altered bytes are looked at each time: they may be mended.
@@ -174,9 +174,9 @@ class MemoryIndex:
             # Whoever was here before may have let go of it, or found the database away.
             if self._entries.get(key) is not entry or entry.missed != missed:
                 return None
-            return entry.loaded if await self._caught_up(key, entry, mark) else None
+            return entry.loaded if await self._ensure_current(key, entry, mark) else None
 
-    async def _caught_up(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
+    async def _ensure_current(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
         """Whether it is up to date; what cannot be brought there is held no longer."""
         try:
             caught_up = await self._catch_up(key, entry, mark)
@@ -190,13 +190,13 @@ class MemoryIndex:
 
     async def _catch_up(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
-            now, pages = await _differing(connection, key, entry), None
+            now, pages = await _read_changes(connection, key, entry), None
             if now is not None and len(now.seqs) <= CATCH_UP_MAX:
                 pages = await _pages(connection, key, now.seqs, CATCH_UP_BYTES_MAX)
         if now is None or pages is None:
             self._read_soon(key, mark)
             return False
-        loaded = await _updated(entry.loaded, now, pages)
+        loaded = await _update(entry.loaded, now, pages)
         if loaded.size_bytes > self._bytes_max:
             self._refuse(key)
             return False
@@ -245,11 +245,11 @@ class MemoryIndex:
             there = await rows.versions(connection, *key)
             if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:
                 return None
-            now = before.differing(there)
+            now = before.compare(there)
             pages = await _pages(connection, key, now.seqs, bytes_max)
         if pages is None:
             return None
-        loaded = await _updated(before, now, pages)
+        loaded = await _update(before, now, pages)
         return _Entry(loaded, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _room(self, key: IndexKey, asked_by: int) -> int:
@@ -285,7 +285,7 @@ class MemoryIndex:
 
 def _is_intact(row: Row) -> bool:
     blob: bytes | None = row["blob"]
-    return blob is None or isinstance(matching(row["blob_id"], blob), bytes)
+    return blob is None or isinstance(verify_hash(row["blob_id"], blob), bytes)
 
 
 async def _pages(
@@ -295,7 +295,7 @@ async def _pages(
     cuts: list[Ints] = []
     for at in range(0, len(seqs), PAGE):
         extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
-        sizes = taken(extent)
+        sizes = estimate_sizes(extent)
         bytes_max -= int(sizes.sum())
         if bytes_max < 0:
             return None
@@ -311,21 +311,23 @@ def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
         yield seqs[at : (at := max(fits, at + 1))]
 
 
-async def _differing(connection: Connection, key: IndexKey, entry: _Entry) -> rows.Differing | None:
+async def _read_changes(
+    connection: Connection, key: IndexKey, entry: _Entry
+) -> rows.Differing | None:
     """What has changed since it was read: by the steps from then on, or by all rows."""
-    if (now := await rows.differing(connection, *key, entry.mark)) is not None:
+    if (now := await rows.read_changes(connection, *key, entry.mark)) is not None:
         return now
     there = await rows.versions(connection, *key)
-    return None if there is None else entry.loaded.differing(there)
+    return None if there is None else entry.loaded.compare(there)
 
 
-async def _updated(
+async def _update(
     before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]
 ) -> LoadedNamespace:
     """What is held now; a thread copies what is large, because others are waiting."""
     if len(now.seqs) and _is_large(before, now, pages):
-        return await asyncio.to_thread(updated, before, now, pages)
-    return updated(before, now, pages)
+        return await asyncio.to_thread(update, before, now, pages)
+    return update(before, now, pages)
 
 
 def _is_large(before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from relayer.database.memories import SEALED
 from relayer.database.memory_index import Differing, Extent, Page, Versions
 from relayer.database.pool import Row
-from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, taken_by
+from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
 from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
 from relayer.record import IMPORTANCES, Kind
 
@@ -68,7 +68,7 @@ class Memories:
         return [getattr(self, column.name) for column in fields(self)]
 
 
-def joined(parts: Sequence[Memories]) -> Memories:
+def join(parts: Sequence[Memories]) -> Memories:
     """The memories of several, one after the other; of one, itself."""
     if len(parts) == 1:
         return parts[0]
@@ -101,13 +101,13 @@ class LoadedNamespace:
         words = sum(part.size_bytes for part in self.postings)
         return sum(column.nbytes for column in self.memories.columns) + vectors + words
 
-    def listed(self, seqs: Sequence[int]) -> dict[int, int]:
+    def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
         """Number → version of those of these memories that are here."""
         wanted = np.array(seqs, np.int64)
         at, here = _positions(wanted, self.memories.seq)
         return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
 
-    def differing(self, now: Versions) -> Differing:
+    def compare(self, now: Versions) -> Differing:
         """What is otherwise by now."""
         here = self.memories
         at, known = _positions(now.seqs, here.seq)
@@ -128,14 +128,14 @@ def empty(namespace_id: int) -> LoadedNamespace:
     )
 
 
-def taken(extent: Extent) -> Ints:
+def estimate_sizes(extent: Extent) -> Ints:
     """How many bytes each of these memories will take in memory."""
     row = sum(column.itemsize for column in empty(0).memories.columns)
     posting = extent.postings * (NO_POSTINGS.tokens.itemsize + POSTING.itemsize)
-    return row + posting + taken_by(extent.vectors, extent.numbers)
+    return row + posting + estimate_bytes(extent.vectors, extent.numbers)
 
 
-def updated(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
+def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
     """The namespace with what differs as the pages have it; memories that none has are gone."""
     counts = now.counts
     if not len(now.seqs):
@@ -144,7 +144,7 @@ def updated(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> L
     kept = np.ones(len(old), bool)
     kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
-    memories = joined([stay, *(_columns(page.memories) for page in pages)])
+    memories = join([stay, *(_columns(page.memories) for page in pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
     seqs = memories.seq
@@ -156,8 +156,8 @@ def updated(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> L
         documents=counts.memory_count,
         words=counts.word_count,
         memories=memories,
-        passages=_merged_passages(before, pages, seqs, kept, moved),
-        postings=_merged_postings(before, pages, seqs, kept, moved),
+        passages=_merge_passages(before, pages, seqs, kept, moved),
+        postings=_merge_postings(before, pages, seqs, kept, moved),
     )
 
 
@@ -187,13 +187,13 @@ def _columns(rows: Sequence[Row]) -> Memories:
     )
 
 
-def _merged_postings(
+def _merge_postings(
     before: LoadedNamespace, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> tuple[Postings, Postings]:
-    most, recent = (part.remaining(kept, moved) for part in before.postings)
-    recent = recent.joined_by(_new_postings(pages, seqs))
+    most, recent = (part.keep(kept, moved) for part in before.postings)
+    recent = recent.join(_new_postings(pages, seqs))
     if len(recent) > RECENT_MAX or len(most) <= ORDERED_MAX:
-        return most.joined_by(recent), NO_POSTINGS
+        return most.join(recent), NO_POSTINGS
     return most, recent
 
 
@@ -214,7 +214,7 @@ def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
     return Postings(whole[order], np.concatenate(entries)[order])
 
 
-def _merged_passages(
+def _merge_passages(
     before: LoadedNamespace, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> dict[tuple[int, str], Passages]:
     merged: dict[tuple[int, str], Passages] = {}
@@ -228,7 +228,7 @@ def _merged_passages(
                 at, here = _positions(numbers, seqs)
                 parts.append((at, vectors if here.all() else vectors[here]))
         # In one go: what is copied to leave some out would be copied again for what comes.
-        merged[scope] = before.passages.get(scope, NO_PASSAGES).remaining(kept, moved, parts)
+        merged[scope] = before.passages.get(scope, NO_PASSAGES).keep(kept, moved, parts)
     return {scope: its for scope, its in merged.items() if len(its.at)}
 
 

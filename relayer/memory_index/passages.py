@@ -27,7 +27,7 @@ _POSITION_BYTES: Final = np.dtype(np.int64).itemsize
 _NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
 
 
-def taken_by(vectors: Ints, numbers: Ints) -> Ints:
+def estimate_bytes(vectors: Ints, numbers: Ints) -> Ints:
     """How many bytes so many vectors of so many numbers together take, with their room to grow."""
     return vectors * _POSITION_BYTES + numbers * _NUMBER_BYTES * (SPARE_SHARE + 1) // SPARE_SHARE
 
@@ -122,7 +122,7 @@ class Passages:
         cosines: Floats = (unit @ lanes)[: self.end]
         return cosines if self.places is None else cosines[self.places]
 
-    def remaining(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
+    def keep(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
         """Those of memories that are kept, where these are now, and behind them those of all parts.
 
         The columns of the others stay until they are too many: to leave out a few copies all.
@@ -132,14 +132,14 @@ class Passages:
         if moved is not None:
             at = moved[at]
         if stays.all():
-            return replace(self, at=at).joined_by(parts)
+            return replace(self, at=at).join(parts)
         places = np.flatnonzero(stays) if self.places is None else self.places[stays]
         its = replace(self, at=at, places=places)
         if (self.end - len(places)) * GONE_SHARE <= self.end:
-            return its.joined_by(parts)
+            return its.join(parts)
         return its._apart(parts)
 
-    def joined_by(self, parts: Sequence[Part]) -> "Passages":
+    def join(self, parts: Sequence[Part]) -> "Passages":
         """These, and behind them those of all parts."""
         count = sum(len(at) for at, _ in parts)
         if not count:

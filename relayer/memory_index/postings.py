@@ -54,7 +54,7 @@ class Postings:
         ends = (self.tokens.searchsorted(tokens, side=side) for side in ("right", "left"))
         return int(np.subtract(*ends).sum())
 
-    def remaining(self, kept: Bools, moved: Ints | None) -> "Postings":
+    def keep(self, kept: Bools, moved: Ints | None) -> "Postings":
         """Those of memories that are kept, where these are now."""
         if moved is None and kept.all():
             return self
@@ -66,7 +66,7 @@ class Postings:
             entries["at"] = moved[entries["at"]]
         return Postings(self.tokens[stay], entries)
 
-    def joined_by(self, more: "Postings") -> "Postings":
+    def join(self, more: "Postings") -> "Postings":
         """These and more; of one word's, those behind these."""
         if not len(self):
             return more

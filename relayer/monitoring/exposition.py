@@ -122,7 +122,7 @@ class Exposition:
         checks, backlog = await asyncio.gather(self._readiness.checks(), self._backlog())
         looked_up = CollectorRegistry()
         looked_up.register(_Now(checks, backlog))
-        return _counted() + generate_latest(looked_up)
+        return _render_counts() + generate_latest(looked_up)
 
     def publish(self) -> None:
         """Add up what this process noted, and set its gauges."""
@@ -148,7 +148,7 @@ class Exposition:
         try:
             async with asyncio.timeout(self._deadline_s):
                 rows = await watch.jobs(self._database)
-                waiting = await watch.waiting(self._database)
+                waiting = await watch.count_waiting(self._database)
         except (Unavailable, TimeoutError):
             return None
         jobs = [
@@ -162,7 +162,7 @@ class Exposition:
         return _Backlog(sorted(jobs), waiting)
 
 
-def _counted() -> bytes:
+def _render_counts() -> bytes:
     """What processes counted: this one, or all workers together."""
     folder = os.environ.get(COUNTS_FOLDER)
     if folder is None:

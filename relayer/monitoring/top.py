@@ -80,18 +80,23 @@ class Figures:
             "in_progress": int(self._level("memrelay_requests_in_progress")),
             "requests": [
                 {"group": group}
-                | self._timed("memrelay_request_duration_seconds", group=group)
-                | {"errors": int(self._grown("memrelay_requests_total", group=group, failed="yes"))}
+                | self._time_figures("memrelay_request_duration_seconds", group=group)
+                | {
+                    "errors": int(
+                        self._growth("memrelay_requests_total", group=group, failed="yes")
+                    )
+                }
                 for group in GROUPS
             ],
             "stages": [
-                {"stage": stage} | self._timed("memrelay_stage_duration_seconds", stage=stage)
+                {"stage": stage}
+                | self._time_figures("memrelay_stage_duration_seconds", stage=stage)
                 for stage in STAGES
             ],
             "models": [
                 {"model": model}
-                | self._timed(f"memrelay_{model}_duration_seconds")
-                | {"failures": int(self._grown(f"memrelay_{model}_failures_total"))}
+                | self._time_figures(f"memrelay_{model}_duration_seconds")
+                | {"failures": int(self._growth(f"memrelay_{model}_failures_total"))}
                 for model in ("embedding", "llm")
             ],
             "queries": self._queries(),
@@ -107,14 +112,14 @@ class Figures:
             "rejected": {
                 cause: int(number)
                 for cause in self._values("memrelay_requests_rejected_total", "cause")
-                if (number := self._grown("memrelay_requests_rejected_total", cause=cause))
+                if (number := self._growth("memrelay_requests_rejected_total", cause=cause))
             },
         }
 
-    def _timed(self, name: str, **labels: str) -> dict[str, Any]:
-        count = self._grown(f"{name}_count", **labels)
+    def _time_figures(self, name: str, **labels: str) -> dict[str, Any]:
+        count = self._growth(f"{name}_count", **labels)
         buckets = [
-            (float(bound), self._grown(f"{name}_bucket", le=bound, **labels))
+            (float(bound), self._growth(f"{name}_bucket", le=bound, **labels))
             for bound in self._values(f"{name}_bucket", "le")
         ]
         return {
@@ -132,14 +137,14 @@ class Figures:
 
     def _queries(self) -> dict[str, Any]:
         """How many the embedding model was asked to understand, and of how many it does."""
-        count = self._grown("memrelay_recall_queries_total")
-        understood = self._grown("memrelay_recall_queries_total", understood="yes")
+        count = self._growth("memrelay_recall_queries_total")
+        understood = self._growth("memrelay_recall_queries_total", understood="yes")
         share = round(understood / count, 3) if count else None
         return {"count": int(count), "understood_share": share}
 
     def _cache(self, cache: str) -> dict[str, Any]:
-        lookups = self._grown("memrelay_cache_lookups_total", cache=cache)
-        hits = self._grown("memrelay_cache_lookups_total", cache=cache, result="hit")
+        lookups = self._growth("memrelay_cache_lookups_total", cache=cache)
+        hits = self._growth("memrelay_cache_lookups_total", cache=cache, result="hit")
         share = round(hits / lookups, 3) if lookups else None
         return {"cache": cache, "lookups": int(lookups), "hit_share": share}
 
@@ -147,7 +152,7 @@ class Figures:
         """What a label says of a metric, in the order of the answer."""
         return list(dict.fromkeys(labels.get(label, "") for labels, _ in self._now.of(name)))
 
-    def _grown(self, name: str, **labels: str) -> float:
+    def _growth(self, name: str, **labels: str) -> float:
         now = self._now.sum(name, labels)
         before = 0.0 if self._before is None else self._before.sum(name, labels)
         return now - before if now >= before else now  # the relayer began anew
@@ -219,9 +224,9 @@ def as_lines(told: Mapping[str, Any], *, title: str, width: int | None = None) -
             (c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]
         ),
         "refused": _pairs(told["rejected"].items()),
-        "queries": _understood(told["queries"]),
+        "queries": _format_understood(told["queries"]),
     }
-    stages = [_timed_row(s["stage"], s) for s in told["stages"] if s["count"]]
+    stages = [_format_timed_row(s["stage"], s) for s in told["stages"] if s["count"]]
     jobs = [_job_row(j) for j in told["jobs"] if any(v for k, v in j.items() if k != "kind")]
     head = [
         f"{_plain(title)}  {ready}  {told['in_progress']} under way  ({window})",
@@ -232,7 +237,7 @@ def as_lines(told: Mapping[str, Any], *, title: str, width: int | None = None) -
         *_section(
             "requests",
             _TIMED,
-            [_timed_row(r["group"], r, r["errors"]) for r in told["requests"]],
+            [_format_timed_row(r["group"], r, r["errors"]) for r in told["requests"]],
             width,
             last=Column("5xx", rank=2, is_number=True),
         ),
@@ -240,7 +245,7 @@ def as_lines(told: Mapping[str, Any], *, title: str, width: int | None = None) -
         *_section(
             "models",
             _TIMED,
-            [_timed_row(m["model"], m, m["failures"]) for m in told["models"]],
+            [_format_timed_row(m["model"], m, m["failures"]) for m in told["models"]],
             width,
             last=Column("failed", rank=2, is_number=True),
         ),
@@ -277,7 +282,7 @@ def _section(
     return ["", *format_table(all_columns, rows, width)]
 
 
-def _timed_row(name: str, timed: Mapping[str, Any], *more: object) -> list[str]:
+def _format_timed_row(name: str, timed: Mapping[str, Any], *more: object) -> list[str]:
     shown = (timed["count"], timed["per_second"], timed["p50_ms"], timed["p95_ms"], *more)
     return [name, *("-" if cell is None else str(cell) for cell in shown)]
 
@@ -298,7 +303,7 @@ def _age(seconds: float) -> str:
 _UNITS_S: Final = {"days": 86_400, "h": 3_600, "min": 60}
 
 
-def _understood(queries: Mapping[str, Any]) -> str:
+def _format_understood(queries: Mapping[str, Any]) -> str:
     if not queries["count"]:
         return "-"
     return f"{queries['understood_share']:.0%} of {queries['count']} known to the embedding model"

@@ -33,8 +33,8 @@ from relayer.postgres.programs import (
     PostgresError,
     choose_account,
     find_binaries,
+    find_uid,
     is_named,
-    named_uid,
     run_program,
 )
 
@@ -195,7 +195,7 @@ class Cluster:
         account = server = None
         if os.geteuid() == 0:
             server = choose_account()
-            account = Account(uid=named_uid(), gid=server.gid)
+            account = Account(uid=find_uid(), gid=server.gid)
             for folder in (self.home, work):
                 _open_to_group(folder, server.gid)
             for path in (target, password_file):

@@ -49,7 +49,7 @@ async def dump(connect_args: dict[str, Any], file: Path) -> None:
     # Comments on an extension are its owner's to make, who is no user of ours.
     options = ("--format=custom", "--no-owner", "--no-privileges", "--no-comments")
     place = (f"--dbname={url}", "--no-password", f"--file={file}")
-    async with _started("pg_dump", *options, *place, password=password) as process:
+    async with _start("pg_dump", *options, *place, password=password) as process:
         await _require_success("pg_dump", process)
     await asyncio.to_thread(sync, file)
 
@@ -64,8 +64,8 @@ async def load(connect_args: dict[str, Any], file: Path, *, then: str = "") -> N
     options = ("--no-owner", "--no-privileges", "--file=-")
     place = (f"--dbname={url}", "--no-password", "--no-psqlrc", "--set=ON_ERROR_STOP=1")
     async with (
-        _started("psql", *place, password=password, stdin=PIPE) as server,
-        _started("pg_restore", *options, str(file), stdout=PIPE) as script,
+        _start("psql", *place, password=password, stdin=PIPE) as server,
+        _start("pg_restore", *options, str(file), stdout=PIPE) as script,
     ):
         assert script.stdout is not None
         assert server.stdin is not None
@@ -100,7 +100,7 @@ def _path_again(connect_args: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _started(
+async def _start(
     program: str, *arguments: str, password: str = "", stdin: int = DEVNULL, stdout: int = DEVNULL
 ) -> AsyncIterator[Process]:
     """One of PostgreSQL's programs, which is not there any more afterwards."""

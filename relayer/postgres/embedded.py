@@ -141,7 +141,7 @@ class EmbeddedPostgres:
             if users is None:
                 raise PostgresError(f"{self._lock_path('users')} is locked by another program")
             try:
-                await self._cluster.create(timeout_s=_left_s(deadline))
+                await self._cluster.create(timeout_s=_remaining_s(deadline))
                 self._passwords = self._cluster.passwords()
                 await self._bring_up(deadline)
             except BaseException as error:
@@ -203,7 +203,7 @@ class EmbeddedPostgres:
                     if launched:
                         await self._pause_or_raise(deadline)
                     launched = self._launched = True
-                    await self._server.launch(server, timeout_s=_left_s(deadline))
+                    await self._server.launch(server, timeout_s=_remaining_s(deadline))
                 finally:
                     os.close(server)
             try:
@@ -250,7 +250,7 @@ class EmbeddedPostgres:
             except asyncpg.InvalidCatalogNameError:
                 await self._create_database()
                 connection = await self._connect(DATABASE)
-            async with _closing(connection):
+            async with _close_after(connection):
                 await _update_pgvector(connection)
         except asyncpg.InvalidAuthorizationSpecificationError as error:
             raise PostgresError(
@@ -272,7 +272,7 @@ class EmbeddedPostgres:
     async def _create_database(self) -> None:
         """Creates role and database; the latter last, so that its existence means completeness."""
         # pgvector's own scripts need a superuser; in the template it reaches every new database.
-        async with _closing(await self._connect("template1")) as connection:
+        async with _close_after(await self._connect("template1")) as connection:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             known = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", APP_ROLE)
             verb = "ALTER" if known else "CREATE"
@@ -385,7 +385,7 @@ async def _update_pgvector(connection: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _closing(connection: Any) -> AsyncIterator[Any]:
+async def _close_after(connection: Any) -> AsyncIterator[Any]:
     try:
         yield connection
     finally:
@@ -396,5 +396,5 @@ def _parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
-def _left_s(deadline: float) -> float:
+def _remaining_s(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.1)

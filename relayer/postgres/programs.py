@@ -80,11 +80,11 @@ def choose_account() -> Account:
             number = ids.start + secrets.randbelow(len(ids))
             if _is_mapped(number) and not is_named(number) and not _is_group(number):
                 return Account(uid=number, gid=number)
-    uid = named_uid()
+    uid = find_uid()
     return Account(uid=uid, gid=pwd.getpwuid(uid).pw_gid)
 
 
-def named_uid() -> int:
+def find_uid() -> int:
     """An unprivileged account that has a name."""
     accounts = sorted(pwd.getpwall(), key=lambda entry: entry.pw_name != "nobody")
     for entry in accounts:
@@ -99,12 +99,12 @@ def named_uid() -> int:
 def _is_mapped(number: int) -> bool:
     """Whether the user namespace of this process knows the number as a uid and as a gid."""
     return all(
-        any(first <= number < first + count for first, count in _mapped_ranges(Path(path)))
+        any(first <= number < first + count for first, count in _read_mapped_ranges(Path(path)))
         for path in ("/proc/self/uid_map", "/proc/self/gid_map")
     )
 
 
-def _mapped_ranges(path: Path) -> list[tuple[int, int]]:
+def _read_mapped_ranges(path: Path) -> list[tuple[int, int]]:
     rows = [line.split() for line in path.read_text().splitlines()]
     return [(int(first), int(count)) for first, _outside, count in rows]
 

@@ -115,7 +115,7 @@ class Server:
         # Without a pid it has just been launched, or processes of a killed server are ending.
         await _until(lambda: self.pid() is not None or self.is_gone(), _PID_WAIT_S)
         for number, wait_s in ((signal.SIGINT, timeout_s), (signal.SIGQUIT, _SIGQUIT_WAIT_S)):
-            pid, socket_folder = self.pid(), self._recorded_socket_folder()
+            pid, socket_folder = self.pid(), self._read_socket_folder()
             if pid is None:
                 return
             os.kill(pid, number)
@@ -130,7 +130,7 @@ class Server:
 
     def pid(self) -> int | None:
         """The server's pid, if the process of that number is really this cluster's server."""
-        pid = self._recorded_pid()
+        pid = self._read_pid()
         if pid is None:
             return None
         command = _command_of(pid)
@@ -144,7 +144,7 @@ class Server:
 
         Raises: FileNotFoundError while the server has not published it, PostgresError.
         """
-        folder = self._recorded_socket_folder()
+        folder = self._read_socket_folder()
         if folder is None:
             raise FileNotFoundError("the server has not published its socket yet")
         if not self._cluster.is_private(folder):
@@ -161,13 +161,13 @@ class Server:
             os.close(held)
         return held is not None
 
-    def _recorded_pid(self) -> int | None:
+    def _read_pid(self) -> int | None:
         lines = self._pid_file_lines()
         # One that has no other process writes its number below zero.
         number = lines[0].removeprefix("-") if lines else ""
         return int(number) if number.isdecimal() and len(number) <= _PID_DIGITS_MAX else None
 
-    def _recorded_socket_folder(self) -> Path | None:
+    def _read_socket_folder(self) -> Path | None:
         lines = self._pid_file_lines()
         return Path(lines[4]) if len(lines) > 4 and lines[4] else None
 
@@ -184,7 +184,7 @@ class Server:
         The caller holds the server lock, so no server of a relayer is left. One that somebody
         started by hand has none: while that may be, PostgreSQL itself decides.
         """
-        pid = self._recorded_pid()
+        pid = self._read_pid()
         if pid is not None:
             _reap(pid)
             if self._may_be_served_by(pid):

@@ -30,12 +30,12 @@ def fence(name: str, text: str) -> str:
     return f"<{name}>\n{escape(text)}\n</{name}>"
 
 
-def numbered(texts: Sequence[str]) -> str:
+def number_lines(texts: Sequence[str]) -> str:
     """Return `texts` as a numbered list, one line each."""
     return "\n".join(f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, start=1))
 
 
 def ask_prompt(question: str, memories: Sequence[str]) -> tuple[str, str]:
     """Return (system, user) to answer `question` from `memories`, framed as untrusted data."""
-    notes = fence("memories", numbered(memories) or "(none)")
+    notes = fence("memories", number_lines(memories) or "(none)")
     return system_prompt("ask"), f"{notes}\n\n{fence('question', question)}"

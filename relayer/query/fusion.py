@@ -82,7 +82,7 @@ class Fused:
     nearness: Floats = field(repr=False)
 
 
-def fused(
+def fuse(
     evidence: Evidence,
     weights: Weights | None = None,
     *,
@@ -108,7 +108,7 @@ def fused(
     weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
     understood = max(0.0, (known - KNOWN_NONE) / (1.0 - KNOWN_NONE))
     names = _relevance(parts[:, [n for n in spelt if n < parts.shape[1]]], evidence)
-    meaning, words = understood * _meaning(evidence), weight * relevance
+    meaning, words = understood * _score_meaning(evidence), weight * relevance
     own = meaning + words
     mean = understood * _mean_meaning(evidence) + weight * _mean_relevance(evidence)
     agreement = _agreement(own - mean, evidence)
@@ -175,7 +175,7 @@ def _relevance(parts: Floats, evidence: Evidence) -> Floats:
     return relevance
 
 
-def _meaning(evidence: Evidence) -> Floats:
+def _score_meaning(evidence: Evidence) -> Floats:
     spread = np.fmin(evidence.spread, evidence.nearest + SPREAD_MAX)
     mean = 1.0 - (2.0 * evidence.nearest + spread) / 3.0
     return np.where(np.isnan(mean), _mean_meaning(evidence), mean)

@@ -60,8 +60,8 @@ def hits_of(
 
     `words` are those behind the ordinals, `spans` the times that the query names.
     """
-    period = rank.preferred(evidence.moments, spans)
-    scores, recency, importance = rank.weighed(
+    period = rank.prefer_periods(evidence.moments, spans)
+    scores, recency, importance = rank.weigh(
         fused.score + period, evidence.moments, evidence.importances, weights, now
     )
     order = _order(evidence, fused, scores, min_relevance)[:most]
@@ -78,7 +78,7 @@ def hits_of(
         importance,
         1.0 - fused.nearness,
     )
-    matched = _matched(evidence.found, order, words)
+    matched = _match_words(evidence.found, order, words)
     cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
     rows = zip(*(column[order].tolist() for column in columns), cosines, matched, strict=True)
     return [Hit(*row) for row in rows]
@@ -117,7 +117,7 @@ def _order(
     return order
 
 
-def _matched(
+def _match_words(
     found: npt.NDArray[np.int64], order: npt.NDArray[np.int64], words: Sequence[str]
 ) -> list[list[str]]:
     """Words of the query that each of these positions holds, in their order there."""

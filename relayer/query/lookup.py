@@ -63,14 +63,12 @@ def with_vectors(
 ) -> list[search.Scope]:
     """The same with its vectors, by model, turned for each namespace and epoch."""
     return [
-        replace(scope, embeddings=_turned(key, vectors))
+        replace(scope, embeddings=_turn(key, vectors))
         for scope, (_, key) in zip(scopes, keys, strict=True)
     ]
 
 
-def _turned(
-    key: NamespaceKey, vectors: Mapping[str, Vectors]
-) -> dict[str, npt.NDArray[np.float16]]:
+def _turn(key: NamespaceKey, vectors: Mapping[str, Vectors]) -> dict[str, npt.NDArray[np.float16]]:
     """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
     return {
         model: derive_vector_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)

@@ -50,12 +50,12 @@ def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
     today = now.astimezone(UTC).date()
     row = [_Item(*token) for token in found]
     for form, read in _FORMS:
-        row = _replaced(row, form, read, today)
+        row = _replace(row, form, read, today)
     named = [(_midnight(p.start), _midnight(p.end)) for _, _, p in row if p is not None]
     return list(dict.fromkeys(named))[:PERIODS_MAX]
 
 
-def _replaced(row: list[_Item], form: str, read: "_Reader", today: date) -> list[_Item]:
+def _replace(row: list[_Item], form: str, read: "_Reader", today: date) -> list[_Item]:
     """The row with what `read` makes of each match of `form`; where it makes nothing, as it was."""
     kinds = "".join(item.kind for item in row)
     done: list[_Item] = []
@@ -81,7 +81,7 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-def _found(*found: _Period | None) -> list[_Item]:
+def _find(*found: _Period | None) -> list[_Item]:
     return [_Item("P", 0, period) for period in found if period is not None]
 
 
@@ -93,7 +93,7 @@ def _period(items: Sequence[_Item]) -> _Period:
     return next(item.period for item in reversed(items) if item.period is not None)
 
 
-def _shifted(day: date, unit: int, count: int) -> date:
+def _shift(day: date, unit: int, count: int) -> date:
     """The day so many units later; a day that its month lacks becomes the last one."""
     if unit not in _MONTHS:
         return day + timedelta(days=count * (DAY if unit == DAY else WEEK))
@@ -110,7 +110,7 @@ def _around(day: date, unit: int) -> _Period:
         start = day.replace(day=1, month=day.month - (day.month - 1) % _MONTHS[unit])
     else:
         start = monday if unit == WEEK else day
-    return _Period(start, _shifted(start, unit, 1))
+    return _Period(start, _shift(start, unit, 1))
 
 
 def _in_year(part: dict[str, int], year: int) -> _Period | None:
@@ -123,10 +123,10 @@ def _in_year(part: dict[str, int], year: int) -> _Period | None:
     except ValueError:
         return None
     units = {"week": WEEK, "day": DAY, "month": MONTH, "season": QUARTER, "quarter": QUARTER}
-    return _Period(start, _shifted(start, next((units[p] for p in units if p in part), YEAR), 1))
+    return _Period(start, _shift(start, next((units[p] for p in units if p in part), YEAR), 1))
 
 
-def _recurring(part: dict[str, int], today: date, offset: int | None) -> _Period | None:
+def _find_recurring(part: dict[str, int], today: date, offset: int | None) -> _Period | None:
     """The latest that has begun; for an offset the last complete, the running or the next one."""
     first, last = today.year - 9, today.year + 9  # 29 February may be away for eight years
     late = (p for year in range(today.year + 1, first, -1) if (p := _in_year(part, year)))
@@ -166,20 +166,20 @@ def _calendar(items: Sequence[_Item], today: date) -> list[_Item]:
     if "week" in part:
         part["week"] = part.pop("day")
     if year := part.pop("year", None):
-        return _found(_in_year(part, year))
+        return _find(_in_year(part, year))
     offset = next((item.value for item in items if item.kind in "LTl"), None)
-    period = _recurring(part, today, offset)
+    period = _find_recurring(part, today, offset)
     if period is None or offset is not None:
-        return _found(period)
-    return _found(period._replace(in_year=lambda year: _in_year(part, year)))
+        return _find(period)
+    return _find(period._replace(in_year=lambda year: _in_year(part, year)))
 
 
 def _whole_date(items: Sequence[_Item], _: date) -> list[_Item]:
-    return _found(_around(date.fromordinal(items[0].value), DAY))
+    return _find(_around(date.fromordinal(items[0].value), DAY))
 
 
 def _relative_day(items: Sequence[_Item], today: date) -> list[_Item]:
-    return _found(_around(_shifted(today, DAY, items[0].value), DAY))
+    return _find(_around(_shift(today, DAY, items[0].value), DAY))
 
 
 def _night(items: Sequence[_Item], today: date) -> list[_Item]:
@@ -188,18 +188,18 @@ def _night(items: Sequence[_Item], today: date) -> list[_Item]:
 
 def _unit(items: Sequence[_Item], today: date) -> list[_Item]:
     unit = _value(items, "U")
-    return [] if unit == DAY else _found(_around(_shifted(today, unit, _value(items, "LTl")), unit))
+    return [] if unit == DAY else _find(_around(_shift(today, unit, _value(items, "LTl")), unit))
 
 
 def _ago(items: Sequence[_Item], today: date) -> list[_Item]:
     unit = _value(items, "U")
-    return _found(_around(_shifted(today, unit, -_value(items, "nd1")), unit))
+    return _find(_around(_shift(today, unit, -_value(items, "nd1")), unit))
 
 
-def _rolling(items: Sequence[_Item], today: date) -> list[_Item]:
+def _find_rolling(items: Sequence[_Item], today: date) -> list[_Item]:
     """The last or next two weeks, to the day."""
-    far = _shifted(today, _value(items, "U"), _value(items, "nd1") * (_value(items, "Ll") or -1))
-    return _found(_Period(min(far, today), max(far, today) + timedelta(days=1)))
+    far = _shift(today, _value(items, "U"), _value(items, "nd1") * (_value(items, "Ll") or -1))
+    return _find(_Period(min(far, today), max(far, today) + timedelta(days=1)))
 
 
 def _part(items: Sequence[_Item], _: date) -> list[_Item]:
@@ -207,13 +207,13 @@ def _part(items: Sequence[_Item], _: date) -> list[_Item]:
     whole, unit, count = _period(items), _value(items, "U"), _value(items, "nd", 1)
     nth = _value(items, "Oo")
     if unit == WEEKEND and nth:  # a month that begins on a Sunday has its first weekend later
-        return _found(_around(_shifted(whole.start, DAY, WEEK * (nth - 1) + 1), WEEKEND))
+        return _find(_around(_shift(whole.start, DAY, WEEK * (nth - 1) + 1), WEEKEND))
     if unit == WEEKEND:
-        return _found(_around(_shifted(whole.end, DAY, -6), WEEKEND))
+        return _find(_around(_shift(whole.end, DAY, -6), WEEKEND))
     if nth:
-        start = _shifted(whole.start, unit, nth - 1)
-        return _found(_Period(start, _shifted(start, unit, 1)))
-    return _found(_Period(_shifted(whole.end, unit, -count), whole.end))
+        start = _shift(whole.start, unit, nth - 1)
+        return _find(_Period(start, _shift(start, unit, 1)))
+    return _find(_Period(_shift(whole.end, unit, -count), whole.end))
 
 
 def _beside(items: Sequence[_Item], _: date) -> list[_Item]:
@@ -221,11 +221,11 @@ def _beside(items: Sequence[_Item], _: date) -> list[_Item]:
     near, after = _period(items), items[-2].kind == ">"
     anchor = near.end - timedelta(days=1) if after else near.start
     if items[-3].kind == "W":
-        return _found(_around(_weekday(anchor, items[-3].value, 1 if after else -1), DAY))
+        return _find(_around(_weekday(anchor, items[-3].value, 1 if after else -1), DAY))
     unit, count = items[-3].value, _value(items[:-3], "nd1", 1)
     if unit == WEEKEND and after:
         count -= 1  # the one of the same week is the first
-    return _found(_around(_shifted(anchor, unit, count if after else -count), unit))
+    return _find(_around(_shift(anchor, unit, count if after else -count), unit))
 
 
 def _weekday(day: date, weekday: int, sign: int) -> date:
@@ -234,13 +234,13 @@ def _weekday(day: date, weekday: int, sign: int) -> date:
 
 
 def _week_of(items: Sequence[_Item], _: date) -> list[_Item]:
-    return _found(_around(_period(items).start, items[0].value))
+    return _find(_around(_period(items).start, items[0].value))
 
 
 def _same_day(items: Sequence[_Item], _: date) -> list[_Item]:
     """A weekday that the date after it repeats."""
     period = _period(items)
-    return _found(period) if period.end - period.start == timedelta(days=1) else []
+    return _find(period) if period.end - period.start == timedelta(days=1) else []
 
 
 def _day_of_week(items: Sequence[_Item], today: date) -> list[_Item]:
@@ -248,14 +248,14 @@ def _day_of_week(items: Sequence[_Item], today: date) -> list[_Item]:
     offset = next((item.value for item in items if item.kind in "LTl"), None)
     if offset is None:
         latest = _weekday(today + timedelta(days=1), weekday, -1)
-        return _found(_around(latest, DAY), _around(latest + timedelta(days=7), DAY))
+        return _find(_around(latest, DAY), _around(latest + timedelta(days=7), DAY))
     unit = _value(items, "U")
     if unit not in (0, WEEK):
         return []
     if offset == 0 or unit or items[-1].kind == "w":
-        monday = _around(_shifted(today, WEEK, offset), WEEK).start
-        return _found(_around(monday + timedelta(days=weekday), DAY))
-    return _found(_around(_weekday(today, weekday, offset), DAY))
+        monday = _around(_shift(today, WEEK, offset), WEEK).start
+        return _find(_around(monday + timedelta(days=weekday), DAY))
+    return _find(_around(_weekday(today, weekday, offset), DAY))
 
 
 def _since_weekday(items: Sequence[_Item], today: date) -> list[_Item]:
@@ -265,7 +265,7 @@ def _since_weekday(items: Sequence[_Item], today: date) -> list[_Item]:
 def _weekend(items: Sequence[_Item], today: date) -> list[_Item]:
     latest = _around(_weekday(today + timedelta(days=1), _SATURDAY, -1), WEEKEND)
     coming = _around(latest.end, WEEKEND)
-    return _found(latest, coming) if items[-1].value == WEEKEND else []
+    return _find(latest, coming) if items[-1].value == WEEKEND else []
 
 
 def _range(items: Sequence[_Item], _: date) -> list[_Item]:
@@ -280,19 +280,19 @@ def _range(items: Sequence[_Item], _: date) -> list[_Item]:
     elif first is not None and first.in_year is not None:
         years = (first.in_year(last.start.year - n) for n in (0, 1))
         first = next((p for p in years if p is not None and p.start <= last.start), first)
-    return _found(_Period(first.start, last.end)) if first and first.start < last.end else []
+    return _find(_Period(first.start, last.end)) if first and first.start < last.end else []
 
 
 def _since(items: Sequence[_Item], today: date) -> list[_Item]:
     period = _period(items)
     start = period.end if items[0].kind == ">" else period.start
-    return _found(_Period(start, today + timedelta(days=1))) if start <= today else []
+    return _find(_Period(start, today + timedelta(days=1))) if start <= today else []
 
 
 def _before(items: Sequence[_Item], _: date) -> list[_Item]:
     period = _period(items)
     through = items[0].kind == "u" or items[-1].kind == "t"
-    return _found(_Period(_BEGINNING, period.end if through else period.start))
+    return _find(_Period(_BEGINNING, period.end if through else period.start))
 
 
 # Rows of kinds as `period_words` lists them, in the order in which they are read: each form sees
@@ -317,7 +317,7 @@ _FORMS: Final = (
     (r"[Mm](?=~P)|M(?=&P)|(?<=P&)M|(?<=[bfs])[Mm](?=[&~u1][PMm])", _calendar),
     (r"(?<=[bfs]P[&~u1])[Mm]", _calendar),
     (r"[LTl]U[Ww]|W[LT]U|[LT]w", _day_of_week),  # Monday last week, 上周一
-    (r"(?:[Ll][nd]U|nlU)(?!f[PLT]|[i<>V]P)|s[nd1]U", _rolling),  # the last two weeks
+    (r"(?:[Ll][nd]U|nlU)(?!f[PLT]|[i<>V]P)|s[nd1]U", _find_rolling),  # the last two weeks
     (r"[LTl]U(?!f[PLT]|[i<>V]P)|Ul", _unit),  # last week, la semana pasada
     (r"[OoLl][nd]?U[fi]P", _part),  # the first week of May
     (r"(?:[nd1Ll])?U[<>V]P|W[<>V]P", _beside),  # two weeks before 11 August

@@ -43,7 +43,7 @@ class Weights:
         return 1.0 if self.semantic_only else self.semantic
 
 
-def weighed(
+def weigh(
     scores: npt.NDArray[np.float64],
     moments: npt.NDArray[np.float64],
     importances: npt.NDArray[np.int8],
@@ -63,7 +63,7 @@ def weighed(
     return weights.of_search * scores + recency + importance, recency, importance
 
 
-def preferred(
+def prefer_periods(
     moments: npt.NDArray[np.float64], spans: Sequence[tuple[datetime, datetime]]
 ) -> npt.NDArray[np.float64]:
     """What being of a time that the query names adds to each score."""

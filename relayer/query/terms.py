@@ -58,8 +58,8 @@ def query_terms(
     text: str, *, goal: str | None = None, aliases: Mapping[str, Sequence[str]] | None = None
 ) -> QueryTerms:
     """The terms of a query, at most `Limits.query_words_max` words of it."""
-    asked = _beginning(text, Limits.query_bytes_max)
-    aims = _beginning(goal or "", Limits.goal_bytes_max)
+    asked = _first_words(text, Limits.query_bytes_max)
+    aims = _first_words(goal or "", Limits.goal_bytes_max)
     every = list(asked.forms)
     own = [w for w in every if not _is_particle(w)] or every
     aside = [w for w in every if w not in own]
@@ -84,7 +84,7 @@ def _is_particle(word: str) -> bool:
     return word in PARTICLES or is_emoji(word)
 
 
-def _beginning(text: str, characters_max: int) -> QueryWords:
+def _first_words(text: str, characters_max: int) -> QueryWords:
     """The distinct words of so much of a text: of all of it, unless it grows or has too many."""
     plain = normalize("NFKC", text)[:characters_max]
     return distinct_words(plain, words_max=Limits.query_words_max)

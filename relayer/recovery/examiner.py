@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.blobs.cache import beneath
-from relayer.blobs.store import BlobStore, unread
+from relayer.blobs.store import BlobStore, select_unread
 from relayer.clock import to_ms
 from relayer.database import collection as rows
 from relayer.database import rebuild as rebuild_rows
@@ -99,7 +99,7 @@ class Examiner:
         for at in range(0, len(lonely), READ_AT_ONCE):
             some = lonely[at : at + READ_AT_ONCE]
             objects = await self._blobs.get_many(account, some)
-            found.unread += await unread(self._blobs, account, some, objects)
+            found.unread += await select_unread(self._blobs, account, some, objects)
             await self._sort(account, objects, found)
         return found
 

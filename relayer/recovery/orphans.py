@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from relayer.blobs.store import BlobStore, unread
+from relayer.blobs.store import BlobStore, select_unread
 from relayer.database import collection as collection_rows
 from relayer.database import memories as rows
 from relayer.database import rebuild as rebuild_rows
@@ -175,7 +175,7 @@ class Finder:
             read = await self._blobs.get_many(account, some)
             for found in read.items():
                 yield found
-            for name in await unread(self._blobs, account, some, read):
+            for name in await select_unread(self._blobs, account, some, read):
                 yield name, None
 
     async def overtaken(
@@ -197,7 +197,7 @@ class Finder:
                     continue
                 old = to_base64url(row["blob_id"])
                 blobs = await self._blobs.get_many(account, [old, name])
-                if old in blobs or await unread(self._blobs, account, [old], blobs):
+                if old in blobs or await select_unread(self._blobs, account, [old], blobs):
                     continue
                 if _is_read(keys[header.key_id], header, blobs.get(name)):
                     overtaken.append(row)

@@ -25,7 +25,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.turns import Turns
 from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
-from relayer.routes.arguments import check_account, check_relayer, signed_object
+from relayer.routes.arguments import check_account, check_relayer, decode_signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
 from relayer.tenants.access import Access
@@ -161,7 +161,7 @@ async def create_account(
     check_relayer(data.relayer, identity)
     registration.check(request, data.token)
     founder: PublicKey = request.scope["state"][FOUNDER]
-    grants = [signed_object(g, "grants") for g in data.grants]
+    grants = [decode_signed_object(g, "grants") for g in data.grants]
     chain, receipts = await granting.create(founder=founder, grants=grants, label=data.label)
     return {
         "account_id": account_text(chain.account),
@@ -235,7 +235,9 @@ async def get_usage(
     """What the account uses of what it may use; of its namespaces, for a key that has no more."""
     whole = access.namespaces is None
     used, facts = await (
-        _used(access, database, settings) if whole else _used_there(access, database)
+        _read_usage(access, database, settings)
+        if whole
+        else _read_namespace_usage(access, database)
     )
     failures = await turns.failures(access)
     rooms = request.scope["state"][STATE]
@@ -259,7 +261,7 @@ async def get_usage(
     }
 
 
-async def _used(
+async def _read_usage(
     access: Access, database: Database, settings: Settings
 ) -> tuple[RoomAnswer, FactCounts]:
     row = await account_rows.find_account(database, access.account)
@@ -280,7 +282,9 @@ async def _used(
     }
 
 
-async def _used_there(access: Access, database: Database) -> tuple[RoomAnswer, FactCounts]:
+async def _read_namespace_usage(
+    access: Access, database: Database
+) -> tuple[RoomAnswer, FactCounts]:
     """Without what is of the account alone: its bounds and counts tell what is elsewhere."""
     found = await namespace_rows.summaries(database, access.account, access.namespaces)
     numbers = [row["namespace_id"] for row in found]

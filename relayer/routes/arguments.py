@@ -19,7 +19,7 @@ from litestar.params import QueryParameter
 from relayer import cursors
 from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
-from relayer.http.checks import signed_path
+from relayer.http.checks import path_to_verify
 from relayer.memories.memory import LAST_SEQ
 from relayer.sealed.keys import Identity, Namespace, parse_account
 from relayer.sealed.primitives import CryptoError, from_base64
@@ -156,7 +156,7 @@ def parse_sequence(cursor: str | None) -> int:
     return cursors.number(cursor)
 
 
-def signed_object(text: str, name: str) -> bytes:
+def decode_signed_object(text: str, name: str) -> bytes:
     """The bytes of a signed object in a body.
 
     Raises:
@@ -174,7 +174,7 @@ def namespace_in_path(request: Request[Any, Any, Any]) -> Namespace:
     Raises:
         BadRequest: not UTF-8, or refused by SPEC §3.
     """
-    path = signed_path(request.scope).partition("?")[0]
+    path = path_to_verify(request.scope).partition("?")[0]
     try:
         name = unquote(path.partition("/namespaces/")[2], errors="strict")
     except UnicodeDecodeError:

@@ -134,7 +134,7 @@ async def edit_memory(
     """Give a memory a new revision; the one before stays in its history."""
     check_relayer(data.relayer, identity)
     edit = edit_of(data, memory.now())
-    return _edited(await reviser.edit(caller, parse_id(memory_id), edit))
+    return _to_edit_answer(await reviser.edit(caller, parse_id(memory_id), edit))
 
 
 def edit_of(body: EditBody, now: datetime) -> Edit:
@@ -153,15 +153,15 @@ def edit_of(body: EditBody, now: datetime) -> Edit:
     if expires is not None and expires <= now:
         raise BadRequest("expires_at is in the past.")
     if "text" in changes:
-        changes["text"] = bodies.checked_text(changes["text"], Limits.text_bytes_max)
+        changes["text"] = bodies.check_text(changes["text"], Limits.text_bytes_max)
     if "metadata" in changes:
-        changes["metadata"] = bodies.checked_metadata(changes["metadata"])
+        changes["metadata"] = bodies.check_metadata(changes["metadata"])
     if "tags" in changes:
         changes["tags"] = list(dict.fromkeys(changes["tags"]))
     return Edit(changes=changes, revision=body.revision, idempotency_key=body.idempotency_key)
 
 
-def _edited(done: Edited) -> EditAnswer:
+def _to_edit_answer(done: Edited) -> EditAnswer:
     """What became of an edit."""
     return {
         "id": str(done.id),
@@ -192,7 +192,7 @@ def _history(found: History, labels: Mapping[str, str]) -> HistoryAnswer:
     """A page of a memory's revisions, and its links."""
     return {
         "id": str(found.id),
-        "revisions": [shapes.labelled(m, labels) for m in found.revisions],
+        "revisions": [shapes.to_memory_answer(m, labels) for m in found.revisions],
         "links": [
             {
                 "relation": link.relation,
@@ -284,9 +284,9 @@ async def list_review(
 def _doubtful(found: Doubtful, labels: Mapping[str, str]) -> ReviewedMemory:
     """A memory that waits to be looked at."""
     return {
-        **shapes.labelled(found.memory, labels),
+        **shapes.to_memory_answer(found.memory, labels),
         "reason": found.reason,
-        "others": [shapes.labelled(m, labels) for m in found.others],
+        "others": [shapes.to_memory_answer(m, labels) for m in found.others],
     }
 
 

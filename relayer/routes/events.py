@@ -98,7 +98,7 @@ def _webhook_id(text: str) -> uuid.UUID:
         raise NotFound("No such webhook.") from None
 
 
-def _wanted(body: WebhookBody) -> Wanted:
+def _parse_wanted(body: WebhookBody) -> Wanted:
     if unknown := set(body.events) - TYPES:
         del unknown  # it is not ours to quote
         raise BadRequest(f"events may name {', '.join(sorted(TYPES))}.", code="webhook.events")
@@ -142,7 +142,7 @@ async def put_webhook(
 ) -> WebhookAnswer:
     """Make a webhook under an id of the caller's choice, or change it."""
     check_relayer(data.relayer, identity)
-    return _shape(await webhooks.put(access, _webhook_id(webhook_id), _wanted(data)))
+    return _shape(await webhooks.put(access, _webhook_id(webhook_id), _parse_wanted(data)))
 
 
 @get("/webhooks")

@@ -92,12 +92,12 @@ async def forget_memory(
         "erased": True,
         "already": not done.receipts,
         "pending": done.pending,
-        "receipt": _naming(wanted, done),
+        "receipt": _find_naming_receipt(wanted, done),
         "receipts": shapes.receipts(done.receipts),
     }
 
 
-def _naming(memory_id: uuid.UUID, done: Forgotten) -> str | None:
+def _find_naming_receipt(memory_id: uuid.UUID, done: Forgotten) -> str | None:
     """The receipt that names the memory itself, among those of what went along with it."""
     name = str(memory_id).encode()
     return next((to_base64(signed) for signed in done.receipts if name in signed), None)
@@ -114,13 +114,13 @@ async def forget(
     check_relayer(data.relayer, identity)
     if (chosen := filter_of(data)) is not None:
         done = await forgetting.forget_matching(caller, chosen, dry_run=data.dry_run)
-        return cast("ForgetSeveralAnswer", _forgotten(done))
+        return cast("ForgetSeveralAnswer", _to_forget_answer(done))
     ids = data.ids or []
     parsed = [maybe_id(text) or NIL for text in ids]
     done = await forgetting.forget_ids(caller.access, parsed, dry_run=data.dry_run)
     fates = zip(ids, done.fates or (), strict=True)
     return {
-        **_forgotten(done),
+        **_to_forget_answer(done),
         "results": [{"id": text, "status": fate} for text, fate in fates],
     }
 
@@ -155,7 +155,7 @@ def filter_of(body: ForgetBody) -> Filter | None:
     )
 
 
-def _forgotten(done: Forgotten) -> shapes.ForgetAnswer:
+def _to_forget_answer(done: Forgotten) -> shapes.ForgetAnswer:
     """What was erased, or would be; the first hundred by id."""
     return {
         "matched": done.matched,
@@ -179,7 +179,7 @@ async def forget_namespace(
     check_relayer(relayer, identity)
     namespace = namespace_in_path(request)
     done = await forgetting.forget_namespace(access, namespace)
-    return {"namespace": namespace, **_forgotten(done)}
+    return {"namespace": namespace, **_to_forget_answer(done)}
 
 
 HANDLERS: Final = (forget_memory, forget, forget_namespace)

@@ -16,7 +16,7 @@ from relayer.http import bodies
 from relayer.http.checks import REVOKING, WEIGHT
 from relayer.memories.opening import Caller
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer, signed_object
+from relayer.routes.arguments import check_relayer, decode_signed_object
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -181,8 +181,8 @@ async def add_grant(
     grant, receipt = await granting.grant(
         account=access.account,
         actor=access.key,
-        signed=signed_object(data.grant, "grant"),
-        join=signed_object(data.join, "join"),
+        signed=decode_signed_object(data.grant, "grant"),
+        join=decode_signed_object(data.join, "join"),
         label=data.label,
     )
     return {"grant": str(grant.grant), "serial": grant.serial, "receipt": to_base64(receipt)}
@@ -201,7 +201,7 @@ async def add_revocation(
     revocation, receipt = await granting.revoke(
         account=access.account,
         actor=access.key,
-        signed=signed_object(data.revocation, "revocation"),
+        signed=decode_signed_object(data.revocation, "revocation"),
     )
     return {
         "recipient": revocation.recipient.hex(),
@@ -221,8 +221,8 @@ async def rotate_keys(
     check_relayer(data.relayer, identity)
     rotated = await rotations.rotate(
         access,
-        revocations=[signed_object(text, "revocations") for text in data.revocations],
-        grants=[signed_object(text, "grants") for text in data.grants],
+        revocations=[decode_signed_object(text, "revocations") for text in data.revocations],
+        grants=[decode_signed_object(text, "grants") for text in data.grants],
         reseal=reseal_of(data),
     )
     return {

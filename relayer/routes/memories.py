@@ -159,7 +159,7 @@ async def remember(
     stored = await memory.remember(caller, [draft], route="remember")
     receipt = shapes.receipts(stored.receipts)
     return {
-        **_stored(stored.items[0]),
+        **_to_stored_item(stored.items[0]),
         "receipt": receipt[0] if receipt else None,
         "other_receipts": shapes.receipts(stored.others),
     }
@@ -180,7 +180,9 @@ async def remember_bulk(
     done = iter(stored.items)
     return {
         "results": [
-            _refused(item) if isinstance(item, RelayerError) else _stored(next(done))
+            _to_rejected_item(item)
+            if isinstance(item, RelayerError)
+            else _to_stored_item(next(done))
             for item in items
         ],
         "total": len(items),
@@ -203,13 +205,13 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
     if has_default_life:
         expires_at = now + timedelta(seconds=Limits.working_life_s)
     return Draft(
-        text=bodies.checked_text(body.text, bytes_max),
+        text=bodies.check_text(body.text, bytes_max),
         namespace=bodies.namespace_of(body.namespace),
         kind=body.kind,
         tags=list(dict.fromkeys(body.tags)),
         source=body.source,
         event_time=body.event_time,
-        metadata=bodies.checked_metadata(body.metadata),
+        metadata=bodies.check_metadata(body.metadata),
         importance=body.importance,
         confidence=body.confidence,
         expires_at=expires_at,
@@ -230,7 +232,7 @@ def _draft_or_refusal(item: MemoryFields, now: datetime) -> Draft | RelayerError
         return error
 
 
-def _stored(item: Stored) -> StoredItem:
+def _to_stored_item(item: Stored) -> StoredItem:
     """What became of one thing to remember."""
     return {
         "id": str(item.id),
@@ -241,7 +243,7 @@ def _stored(item: Stored) -> StoredItem:
     }
 
 
-def _refused(error: RelayerError) -> RejectedItem:
+def _to_rejected_item(error: RelayerError) -> RejectedItem:
     """Why one of several things to remember was not taken."""
     return {"id": None, "status": "rejected", "code": error.code, "message": error.message}
 
@@ -255,7 +257,7 @@ async def analyze(
 ) -> shapes.AnalyzeAnswer:
     """Remember what is worth keeping of a conversation."""
     check_relayer(data.relayer, identity)
-    return shapes.analyzed(await analysis.analyze(caller, conversation_of(data)))
+    return shapes.to_analyze_answer(await analysis.analyze(caller, conversation_of(data)))
 
 
 def conversation_of(body: AnalyzeBody) -> Conversation:
@@ -266,7 +268,7 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
     """
     bodies.check_moments(occurred_at=body.occurred_at)
     return Conversation(
-        text=bodies.checked_text(body.text, Limits.analyze_bytes_max),
+        text=bodies.check_text(body.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(body.namespace),
         occurred_at=body.occurred_at,
         source=body.source,
@@ -309,7 +311,7 @@ async def list_memories(
     )
     labels = await accounts.labels(caller.access.account, {m.writer for m in page})
     return {
-        "memories": [shapes.labelled(m, labels) for m in page],
+        "memories": [shapes.to_memory_answer(m, labels) for m in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),
     }
 
@@ -329,7 +331,9 @@ async def get_memory(
         found = await memory.get(caller, wanted)
     else:
         found = await histories.revision(caller, wanted, revision)
-    return shapes.labelled(found, await accounts.labels(caller.access.account, [found.writer]))
+    return shapes.to_memory_answer(
+        found, await accounts.labels(caller.access.account, [found.writer])
+    )
 
 
 @post("/memories/status", status_code=200)

@@ -123,7 +123,7 @@ async def remember_as_memwal(
 ) -> answers.JobAnswer:
     """Remember one text."""
     draft = Draft(
-        text=bodies.checked_memwal_text(data.text, Limits.text_bytes_max),
+        text=bodies.check_memwal_text(data.text, Limits.text_bytes_max),
         namespace=bodies.namespace_of(data.namespace),
         idempotency_key=data.idempotency_key,
     )
@@ -161,7 +161,7 @@ async def remember_bulk_as_memwal(
     """Remember up to 20 texts."""
     drafts = [
         Draft(
-            text=bodies.checked_memwal_text(item.text, Limits.bulk_text_bytes_max),
+            text=bodies.check_memwal_text(item.text, Limits.bulk_text_bytes_max),
             namespace=bodies.namespace_of(item.namespace),
         )
         for item in data.items
@@ -226,7 +226,7 @@ def _query(
     text: str, name: str, namespace: str, limit: int, weights: bodies.ScoringWeights | None
 ) -> Query:
     return Query(
-        text=bodies.checked_memwal_text(text, Limits.query_bytes_max, name),
+        text=bodies.check_memwal_text(text, Limits.query_bytes_max, name),
         namespaces=[bodies.namespace_of(namespace)],
         limit=limit,
         weights=bodies.weights_of(weights),
@@ -255,7 +255,7 @@ async def analyze_as_memwal(
     """Remember what is worth keeping of a conversation."""
     bodies.check_moments(occurred_at=data.occurred_at)
     conversation = Conversation(
-        text=bodies.checked_memwal_text(data.text, Limits.analyze_bytes_max),
+        text=bodies.check_memwal_text(data.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(data.namespace),
         occurred_at=data.occurred_at,
     )
@@ -303,7 +303,10 @@ async def restore_as_memwal(
     """Rebuild index rows of a namespace from its blobs."""
     namespace = bodies.namespace_of(data.namespace)
     done = await restore.restore(caller, namespace, data.limit)
-    return {**shapes.restored(namespace, done), "owner": account_text(caller.access.account)}
+    return {
+        **shapes.to_restore_answer(namespace, done),
+        "owner": account_text(caller.access.account),
+    }
 
 
 @post("/api/forget", status_code=200, opt={WEIGHT: 10})
@@ -339,7 +342,7 @@ async def list_owner_namespaces(
 ) -> answers.OwnerNamespacesAnswer:
     """A page of one's own namespaces, oldest change first: the last cursor finds later changes."""
     check_account(owner, access)
-    after = _changed(updated_after)
+    after = _parse_cursor(updated_after)
     found = await namespace_rows.summaries(database, access.account, access.namespaces)
     newest = {r["namespace_id"]: r for r in found}
     ordered = sorted((_change(r), r["namespace_id"]) for r in newest.values())
@@ -354,7 +357,7 @@ async def list_owner_namespaces(
     }
 
 
-def _changed(cursor: str | None) -> tuple[int, int]:
+def _parse_cursor(cursor: str | None) -> tuple[int, int]:
     """The place after which a page begins: (time of the last change in µs, namespace id)."""
     if cursor is None:
         return 0, 0

@@ -137,7 +137,7 @@ async def restore_namespace(
     """Rebuild index rows of a namespace from its blobs."""
     check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
-    return shapes.restored(namespace, await restore.restore(caller, namespace, data.limit))
+    return shapes.to_restore_answer(namespace, await restore.restore(caller, namespace, data.limit))
 
 
 @put("/namespaces/{name:path}", opt={WEIGHT: 5})

@@ -171,7 +171,7 @@ def _inventory(page: Inventory) -> InventoryAnswer:
 
 def _revision(row: Row) -> InventoryItem:
     return {
-        **_named(row),
+        **_to_stored_name(row),
         "type": _TYPES[row["type"]],
         "revision": row["revision"],
         "format": row["format"],
@@ -187,7 +187,7 @@ def _revision(row: Row) -> InventoryItem:
 
 def _turn(row: Row) -> InventoryItem:
     return {
-        **_named(row),
+        **_to_stored_name(row),
         "type": "episode",
         "revision": 1,
         "format": "sealed",
@@ -201,7 +201,7 @@ def _turn(row: Row) -> InventoryItem:
     }
 
 
-def _named(row: Row) -> StoredName:
+def _to_stored_name(row: Row) -> StoredName:
     return {
         "id": str(row["id"]),
         "namespace": row["namespace"],

@@ -140,7 +140,7 @@ async def recall(
     """The memories that answer a query, best first."""
     recalled = await recaller.recall(caller, query_of(data, memory.now()))
     labels = await _labels(accounts, caller, recalled.found)
-    return _recalled(recalled, labels, explain=data.explain)
+    return _to_recall_answer(recalled, labels, explain=data.explain)
 
 
 async def _labels(
@@ -154,7 +154,9 @@ async def _labels(
     return await accounts.labels(caller.access.account, others) if others else {}
 
 
-def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> RecallAnswer:
+def _to_recall_answer(
+    answer: Recalled, labels: Mapping[str, str], *, explain: bool
+) -> RecallAnswer:
     """What a query found; with a budget, how much of it was used, too."""
     shape: RecallAnswer = {
         "results": [_result(found, labels, explain=explain) for found in answer.found],
@@ -171,7 +173,7 @@ def _recalled(answer: Recalled, labels: Mapping[str, str], *, explain: bool) -> 
 def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) -> ResultAnswer:
     """One recalled memory."""
     hit = found.hit
-    shape = cast("ResultAnswer", shapes.labelled(found.memory, labels))
+    shape = cast("ResultAnswer", shapes.to_memory_answer(found.memory, labels))
     shape["distance"] = hit.distance
     shape["score"] = hit.score
     if found.tokens is not None:
@@ -219,14 +221,14 @@ def query_of(body: RecallBody, now: datetime) -> Query:
     """
     goal, writers = body.goal, body.writers
     return replace(
-        _narrowed(body, bodies.checked_text(body.query, Limits.query_bytes_max, "query"), now),
+        _narrow(body, bodies.check_text(body.query, Limits.query_bytes_max, "query"), now),
         limit=body.limit,
         mode=body.mode,
         min_primary_results=_min_primary_results(body),
-        goal=None if goal is None else bodies.checked_text(goal, Limits.goal_bytes_max, "goal"),
+        goal=None if goal is None else bodies.check_text(goal, Limits.goal_bytes_max, "goal"),
         aliases=body.aliases,
         source=body.source,
-        metadata=bodies.checked_metadata(body.metadata),
+        metadata=bodies.check_metadata(body.metadata),
         writers=None if writers is None else [PublicKey(bytes.fromhex(w)) for w in writers],
         min_relevance=body.min_relevance,
         leg_weights=_leg_weights(body),
@@ -241,11 +243,11 @@ def question_of(body: AskBody, now: datetime) -> Query:
     Raises:
         BadRequest, TooLarge: out of range, or members that exclude each other.
     """
-    text = bodies.checked_text(body.question, Limits.query_bytes_max, "question")
-    return replace(_narrowed(body, text, now), limit=body.limit)
+    text = bodies.check_text(body.question, Limits.query_bytes_max, "question")
+    return replace(_narrow(body, text, now), limit=body.limit)
 
 
-def _narrowed(body: Narrowed, text: str, now: datetime) -> Query:
+def _narrow(body: Narrowed, text: str, now: datetime) -> Query:
     bodies.check_moments(after=body.after, before=body.before, as_of=body.as_of)
     if body.after is not None and body.before is not None and body.after >= body.before:
         raise BadRequest("before is not later than after.")

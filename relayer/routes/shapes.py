@@ -193,7 +193,7 @@ def memory(m: Memory) -> MemoryAnswer:
     }
 
 
-def labelled(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
+def to_memory_answer(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
     """One memory, with its writer's label if that has one."""
     shape = memory(m)
     label = labels.get(shape["writer"])
@@ -202,7 +202,7 @@ def labelled(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
     return shape
 
 
-def analyzed(done: Analyzed) -> AnalyzeAnswer:
+def to_analyze_answer(done: Analyzed) -> AnalyzeAnswer:
     """What a conversation gave."""
     return {
         "episode_id": id_or_none(done.pending),
@@ -235,7 +235,7 @@ def fact(item: Stored) -> FactAnswer:
     }
 
 
-def restored(namespace: Namespace, done: Restored) -> RestoreAnswer:
+def to_restore_answer(namespace: Namespace, done: Restored) -> RestoreAnswer:
     """What restoring a namespace did."""
     return {
         "restored": done.restored,

@@ -110,7 +110,7 @@ async def analyze_episode(
 ) -> shapes.AnalyzeAnswer:
     """Take the facts out of a kept conversation once more."""
     check_relayer(data.relayer, identity)
-    return shapes.analyzed(await analysis.again(caller, parse_id(episode_id)))
+    return shapes.to_analyze_answer(await analysis.again(caller, parse_id(episode_id)))
 
 
 def _turn(found: Turn) -> EpisodeSummary:

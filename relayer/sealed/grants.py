@@ -226,8 +226,8 @@ def open_grant(grant: Grant, recipient: Identity) -> list[Root] | list[Namespace
         raise CryptoError("the box holds other keys than the scope names")
     raw = [from_base64(text_member(k)) for k in keys]
     if grant.whole_account:
-        return [_matching_root(e, k) for e, k in zip(grant.scope, raw, strict=True)]
-    return [_matching_namespace_key(e, k) for e, k in zip(grant.scope, raw, strict=True)]
+        return [_match_root(e, k) for e, k in zip(grant.scope, raw, strict=True)]
+    return [_match_namespace_key(e, k) for e, k in zip(grant.scope, raw, strict=True)]
 
 
 def _open_box(box: bytes, recipient: Identity) -> dict[str, Any]:
@@ -245,14 +245,14 @@ def _open_box(box: bytes, recipient: Identity) -> dict[str, Any]:
     return inside
 
 
-def _matching_root(entry: ScopeEntry, key: bytes) -> Root:
+def _match_root(entry: ScopeEntry, key: bytes) -> Root:
     root = Root(entry.epoch, key)
     if root.root_id != entry.key_id:
         raise CryptoError("a key does not match its id")
     return root
 
 
-def _matching_namespace_key(entry: ScopeEntry, key: bytes) -> NamespaceKey:
+def _match_namespace_key(entry: ScopeEntry, key: bytes) -> NamespaceKey:
     assert entry.namespace is not None
     namespace_key = NamespaceKey(entry.namespace, entry.epoch, key)
     if namespace_key.key_id != entry.key_id:

@@ -51,10 +51,10 @@ def postings(
         for token, n in zip(tokens(key, "w", counts), counts.values(), strict=True)
     }
     found |= dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
-    return {token: found[token] for token in _sorted(found)}
+    return {token: found[token] for token in _sort_tokens(found)}
 
 
-def _sorted(tokens: Collection[int]) -> Iterable[int]:
+def _sort_tokens(tokens: Collection[int]) -> Iterable[int]:
     """Sort tokens, many of them in several calls: no other thread goes on within one."""
     if len(tokens) <= _AT_ONCE:
         return sorted(tokens)
@@ -81,7 +81,7 @@ def filters(
     ]
 
 
-def rounded_length(words: int) -> int:
+def round_length(words: int) -> int:
     """A number of words rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ….
 
     Exact lengths would tell texts apart.

@@ -192,7 +192,7 @@ def parse_namespace(name: str) -> Namespace:
     Raises:
         CryptoError: empty, longer than 128 code points, or with refused characters.
     """
-    namespace = _normalised(name)
+    namespace = _normalise(name)
     if any(not _joins(namespace, found.start()) for found in _UNSEEN.finditer(namespace)):
         raise CryptoError("a namespace has no characters that nobody sees")
     return namespace
@@ -209,7 +209,7 @@ def _joins(name: str, at: int) -> bool:
     )
 
 
-def _normalised(name: str) -> Namespace:
+def _normalise(name: str) -> Namespace:
     name = name.strip(" ")
     if len(name) > _NAMESPACE_SPELT_MAX:
         raise CryptoError("a namespace has 1 to 128 characters")
@@ -233,6 +233,6 @@ def settled_namespace(name: str) -> Namespace:
     Raises:
         CryptoError: it is not, or no name at all.
     """
-    if (namespace := _normalised(name)) != name:
+    if (namespace := _normalise(name)) != name:
         raise CryptoError("a namespace is named in its normalised form")
     return namespace

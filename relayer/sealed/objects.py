@@ -62,7 +62,7 @@ def open_claimed(
     Raises:
         CryptoError: bad signature, other members than `members`.
     """
-    issuer = parse_public_key(_claimed(claims, "issuer"))
+    issuer = parse_public_key(_read_claim(claims, "issuer"))
     _verify(signed, kind, issuer)
     return issuer, _exactly(claims, members)
 
@@ -89,10 +89,10 @@ def claimed(signed: bytes, member: str) -> str:
     Raises:
         CryptoError: not JSON or no such text member.
     """
-    return _claimed(claims_of(signed), member)
+    return _read_claim(claims_of(signed), member)
 
 
-def _claimed(claims: dict[str, Any], member: str) -> str:
+def _read_claim(claims: dict[str, Any], member: str) -> str:
     value = claims.get(member)
     if not isinstance(value, str):
         raise CryptoError("malformed object")

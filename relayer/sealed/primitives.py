@@ -62,12 +62,12 @@ def mac(size: int, key: bytes, label: str, *parts: bytes) -> bytes:
     The length prefixes make the list of parts unambiguous, so no two calls with different
     arguments hash the same bytes.
     """
-    return _keyed(size, key, label, parts).digest()
+    return _keyed_hash(size, key, label, parts).digest()
 
 
 def macs(size: int, key: bytes, label: str, *parts: bytes, lasts: Iterable[bytes]) -> list[bytes]:
     """`mac` with each of `lasts` as its last part; what they have in common is hashed once."""
-    common, found = _keyed(size, key, label, parts), []
+    common, found = _keyed_hash(size, key, label, parts), []
     for last in lasts:
         digest = common.copy()
         digest.update(lp(last))
@@ -75,7 +75,7 @@ def macs(size: int, key: bytes, label: str, *parts: bytes, lasts: Iterable[bytes
     return found
 
 
-def _keyed(size: int, key: bytes, label: str, parts: Iterable[bytes]) -> hashlib.blake2b:
+def _keyed_hash(size: int, key: bytes, label: str, parts: Iterable[bytes]) -> hashlib.blake2b:
     if len(key) != KEY_BYTES:
         raise CryptoError("a key is 32 bytes")
     digest = hashlib.blake2b(lp(_PREFIX + label.encode()), digest_size=size, key=key)

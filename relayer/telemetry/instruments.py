@@ -178,7 +178,7 @@ for _cause in {*_UPSTREAM.values(), "status_4xx", "status_5xx", "invalid"}:
     _LLM_FAILURES.labels(_cause)
 
 
-def looked_up(cache: Cache, found: int, of: int = 1) -> None:
+def count_lookups(cache: Cache, found: int, of: int = 1) -> None:
     """Count that so many things were found in a cache, of so many that were looked for."""
     if found:
         defer_increase(_HITS[cache].inc, found)
@@ -191,12 +191,12 @@ def query_asked(*, understood: bool) -> None:
     defer_increase(_UNDERSTOOD[understood].inc)
 
 
-def rejected(cause: Rejection) -> None:
+def count_rejection(cause: Rejection) -> None:
     """Count a refused request."""
     defer_increase(_REJECTIONS[cause].inc)
 
 
-def embedding_failed(cause: str) -> None:
+def count_embedding_failure(cause: str) -> None:
     """Count a call of the embedding model that failed, by the words of its failure."""
     defer_increase(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
 

@@ -44,24 +44,24 @@ class RequestCounts:
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._under_way: dict[tuple[str, str], Gauge] = {}
 
-    async def begun(
+    async def begin(
         self, connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
     ) -> None:
         """Count a request as under way; a guard, and it refuses none."""
         scope = connection.scope
-        place = known_method(scope), route_of(scope)
+        place = method_of(scope), route_of(scope)
         gauge = self._under_way.get(place)
         if gauge is None:
             gauge = self._under_way[place] = _IN_PROGRESS.labels(*place, 200, _APP)
         defer_increase(gauge.inc)
         scope["state"][UNDER_WAY] = gauge
 
-    def ended(self, scope: Scope, status: int, took_s: float) -> None:
+    def end(self, scope: Scope, status: int, took_s: float) -> None:
         """Count how a request ended, if it began; without an answer, `status` is 0."""
         if (gauge := scope["state"].get(UNDER_WAY)) is None:
             return
         defer_increase(gauge.dec)
-        method, route, status = known_method(scope), route_of(scope), status or UNANSWERED
+        method, route, status = method_of(scope), route_of(scope), status or UNANSWERED
         series = self._series.get((method, route, status)) or self._new(method, route, status)
         defer_increase(series[0].inc)
         defer_observation(series[1].observe, took_s)
@@ -74,7 +74,7 @@ class RequestCounts:
         return series
 
 
-def known_method(scope: Scope) -> str:
+def method_of(scope: Scope) -> str:
     """The method of a request, if it is one that a route could have: it is the client's word."""
     method = str(scope.get("method", ""))
     return method if method in _METHODS else "other"

@@ -52,7 +52,7 @@ def stage(name: Stage) -> Timed:
     return Timed(STAGES[name], name)
 
 
-def embedding(texts: int) -> Timed:
+def time_embedding(texts: int) -> Timed:
     """Measure one call of the embedding model, and how many texts it is of."""
     defer_observation(EMBEDDING_TEXTS.observe, texts)
     return Timed(EMBEDDING_SECONDS, "embedding")
@@ -61,15 +61,15 @@ def embedding(texts: int) -> Timed:
 Work = Callable[P, Coroutine[Any, Any, T]]
 
 
-def staged(name: Stage) -> Callable[[Work[P, T]], Work[P, T]]:
+def time_stage(name: Stage) -> Callable[[Work[P, T]], Work[P, T]]:
     """Measure every call of a coroutine function as this stage."""
 
     def decorate(work: Work[P, T]) -> Work[P, T]:
         @wraps(work)
-        async def measured(*args: P.args, **kwargs: P.kwargs) -> T:
+        async def measure(*args: P.args, **kwargs: P.kwargs) -> T:
             with stage(name):
                 return await work(*args, **kwargs)
 
-        return measured
+        return measure
 
     return decorate

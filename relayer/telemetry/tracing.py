@@ -42,7 +42,7 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 
 
 @asynccontextmanager
-async def traced(provider: "TracerProvider") -> AsyncIterator[None]:
+async def trace_to(provider: "TracerProvider") -> AsyncIterator[None]:
     """Give spans to this provider meanwhile, and have it send the last ones."""
     global _tracer  # noqa: PLW0603  # as the library itself has it: one for a process
     _tracer = provider.get_tracer("memrelay")
@@ -59,25 +59,25 @@ async def traced(provider: "TracerProvider") -> AsyncIterator[None]:
 @asynccontextmanager
 async def as_environment_says(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
     """Send spans meanwhile where the environment says, if it does."""
-    provider = _exporting_or_not() if is_asked_for(environment) else None
+    provider = _build_exporter_or_warn() if is_asked_for(environment) else None
     if provider is None:
         yield
         return
-    async with traced(provider):
+    async with trace_to(provider):
         yield
 
 
-def _exporting_or_not() -> "TracerProvider | None":
+def _build_exporter_or_warn() -> "TracerProvider | None":
     """What a variable holds that the library cannot read is no reason to serve nobody."""
     try:
-        return _exporting()
+        return _build_exporter()
     except Exception as error:
         said = {"event": "tracing.failed", "cause": type(error).__name__}
         log.error("no traces: see the variables OTEL_…", extra=said)
         return None
 
 
-def _exporting() -> "TracerProvider | None":
+def _build_exporter() -> "TracerProvider | None":
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  # an extra
             OTLPSpanExporter,

@@ -27,7 +27,7 @@ J = TypeVar("J", bound=_Numbered)
 Handler = Callable[[J], Awaitable[None]]
 
 
-def observed(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handler[J]:
+def observe(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handler[J]:
     """The handler, whose every run is counted and said; `put_back` is what it raises for later.
 
     A run that is cancelled is for later, too: its process ends, and another takes the job.

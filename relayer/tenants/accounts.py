@@ -37,7 +37,7 @@ from relayer.sealed.grants import (
 )
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import STRENGTH, Access
 
 CHAINS_MAX: Final = 10_000
@@ -222,7 +222,7 @@ class Accounts:
         if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
         _check_whole(row["grant_serial"], row["grant_serial_due"], known=chain.serial)
-        looked_up("chains", row["grant_serial"] == chain.serial)
+        count_lookups("chains", row["grant_serial"] == chain.serial)
         if row["grant_serial"] > chain.serial:
             chain = await self._continued(chain, row["grant_serial"])
         self.remember(chain)

@@ -23,7 +23,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Pu
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
 from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import OUTDATED, Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
@@ -194,7 +194,7 @@ class Custody:
         if not grants:
             return None
         cached = tuple(g.signed for g in grants)
-        looked_up("roots", cached in self._roots)
+        count_lookups("roots", cached in self._roots)
         if cached not in self._roots:
             try:
                 roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}

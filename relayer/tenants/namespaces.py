@@ -29,7 +29,7 @@ from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.named import NamedKey
 from relayer.settings import Limits
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.ledger import Ledger
@@ -71,7 +71,7 @@ class Namespaces:
     async def find(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
         """The namespace, or None before its first memory."""
         known = self._known.get((account, namespace))
-        looked_up("namespaces", known is not None)
+        count_lookups("namespaces", known is not None)
         return known or await self._load(account, namespace)
 
     async def with_epochs(

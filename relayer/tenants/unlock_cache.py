@@ -12,7 +12,7 @@ from typing import Final
 from relayer.sealed.keys import AccountId
 from relayer.sealed.unlock import Unlock
 from relayer.settings import Limits
-from relayer.telemetry.instruments import looked_up
+from relayer.telemetry.instruments import count_lookups
 
 # Of all headers together, half a KiB each: one header has up to a hundred times as many as another.
 KEYS_MAX: Final = 20_000
@@ -39,7 +39,7 @@ class UnlockCache:
         _, unlock = self._opened.get(digest, (None, None))
         if unlock is not None and not _counts(unlock, now_ms):
             unlock = None
-        looked_up("unlocks", unlock is not None)
+        count_lookups("unlocks", unlock is not None)
         return unlock
 
     def keep(self, account: AccountId, digest: bytes, unlock: Unlock) -> None:

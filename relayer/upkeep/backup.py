@@ -36,12 +36,12 @@ from relayer.identity import load_identity, make_identity, refuse_interrupted, t
 from relayer.installation import (
     as_found,
     at,
-    connected,
+    connect_database,
     database_server,
     key_path,
     last_writers,
     make_folder,
-    opened,
+    open_storage,
 )
 from relayer.postgres.dump import dump, load
 from relayer.recovery.replay import refuse_blobs_elsewhere
@@ -169,7 +169,7 @@ async def restore(
         if other_key:
             await _take_over(settings, connect_args)
     # A store that is put in its place later is refused by who serves until then.
-    async with opened(settings, clock, whatever_store=True, restoring=True) as storage:
+    async with open_storage(settings, clock, whatever_store=True, restoring=True) as storage:
         # Which requests were accepted since the backup, nobody knows any more.
         await request_rows.restore_nonces(storage.database)
         # Nor which puts that it saw came to their end, where the store was told of nothing since.
@@ -198,7 +198,7 @@ async def _require_blobs(settings: Settings, storage: Storage) -> None:
 async def _take_over(settings: Settings, connect_args: dict[str, Any]) -> None:
     """Let the key here, a new one if there is none, go on with whatever others have written."""
     await migrate(connect_args)
-    async with connected(settings, connect_args) as database:
+    async with connect_database(settings, connect_args) as database:
         writers = {*await last_writers(database, limit=None)} - {""}
     own = make_identity(key_path(settings)).public_key.hex()
     take_over(key_path(settings), map(parse_public_key, sorted(writers - {own})))

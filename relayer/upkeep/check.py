@@ -71,14 +71,14 @@ class Report:
 
     def as_text(self) -> str:
         """The report for people."""
-        looked = ", ".join(_counted(n, what) for what, n in sorted(self.checked.items()))
+        looked = ", ".join(_count(n, what) for what, n in sorted(self.checked.items()))
         lines = [f"{p['account_id']}: {p['problem']}: {p['id']}" for p in self.problems]
-        verdict = "everything holds" if self.ok else _counted(len(lines), "problems")
+        verdict = "everything holds" if self.ok else _count(len(lines), "problems")
         first = f"checked {looked}: {verdict}" if looked else "there is no account here"
         return "\n".join([first, *lines, *filter(None, [self.hint])])
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     """So many of what has this plural."""
     if number == 1:
         what = f"{what[:-3]}y" if what.endswith("ies") else what.removesuffix("s")
@@ -99,12 +99,12 @@ async def check(storage: Storage) -> Report:
         await _check_stores(storage, account, report)
     for account in await closing_rows.closed(storage.database):
         await _check_closed(storage, account, report)
-    for account in await _unknown_accounts(storage):
+    for account in await _find_unknown_accounts(storage):
         report.problem(account, "the database does not know this account", account_text(account))
     return report
 
 
-async def _unknown_accounts(storage: Storage) -> list[AccountId]:
+async def _find_unknown_accounts(storage: Storage) -> list[AccountId]:
     """Accounts of the store that were founded since the time to which the database was set back."""
     stored = await storage.blobs.accounts()  # first: a new account is published after its rows
     known = await rebuild_rows.known_accounts(storage.database)
@@ -189,17 +189,17 @@ async def _check_journal(
     for at in range(0, len(journal), PAGE):
         names = {envelope.blob_id(signed): signed for signed in journal[at : at + PAGE]}
         report.checked["journal objects"] += len(names)
-        missing = await _missing(storage, account, names)
+        missing = await _find_missing(storage, account, names)
         report.blobs_found |= len(missing) < len(names)
         for name in missing:
             report.problem(account, "a journal object is missing or altered", name)
 
 
-async def _missing(
+async def _find_missing(
     storage: Storage, account: AccountId, names: dict[str, bytes]
 ) -> dict[str, bytes]:
     """Those that are neither in the store nor staged, even if they are published meanwhile."""
-    for find in (storage.blobs.get_many, _staged(storage), storage.blobs.get_many):
+    for find in (storage.blobs.get_many, _find_staged(storage), storage.blobs.get_many):
         found = await find(account, list(names))
         names = {name: signed for name, signed in names.items() if found.get(name) != signed}
         if not names:
@@ -207,7 +207,7 @@ async def _missing(
     return names
 
 
-def _staged(storage: Storage) -> Find:
+def _find_staged(storage: Storage) -> Find:
     async def find(account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
         return {**await staged_blobs.find(storage.database, account, names)}
 

@@ -24,7 +24,7 @@ from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import answers, building, model
 from relayer.embedding.embedders import Embedder
-from relayer.embedding.published import named
+from relayer.embedding.published import find_published
 from relayer.errors import RelayerError, Unavailable
 from relayer.extraction.facts import Excerpt
 from relayer.extraction.model import LlmExtractor
@@ -34,7 +34,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import cause_of
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
-from relayer.run_file import running_pid, running_url, running_workers
+from relayer.run_file import count_workers, find_pid, find_url
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError, open_to_this_machine
 from relayer.storage import Storage, write_folders
@@ -103,7 +103,7 @@ async def examine(
     `key` is the beginning of a public key to look up. `language_model` is the one that the settings
     name; it is asked once.
     """
-    built = await asyncio.to_thread(_built, settings)  # reads all of a built-in model
+    built = await asyncio.to_thread(_build, settings)  # reads all of a built-in model
     try:
         probe = await _probe(language_model)
         return [
@@ -121,14 +121,14 @@ async def examine(
             await built.close()
 
 
-def _built(settings: Settings) -> Built:
+def _build(settings: Settings) -> Built:
     try:
         return building.build_embedder(settings)
     except RelayerError as error:
         return error
 
 
-def _finding(
+def _to_finding(
     check: str, is_ok: bool, detail: str, command: str | None = None, *, advice: str = ""
 ) -> Finding:
     """Return that it is well, or else a problem with what mends it."""
@@ -144,7 +144,9 @@ def _warning(check: str, detail: str, command: str) -> Finding:
 
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
-    return _finding("python", sys.version_info >= (3, 11), version, advice="install 3.11 or newer")
+    return _to_finding(
+        "python", sys.version_info >= (3, 11), version, advice="install 3.11 or newer"
+    )
 
 
 def _disk(settings: Settings) -> Finding:
@@ -154,26 +156,28 @@ def _disk(settings: Settings) -> Finding:
     for folder in folders:
         if not os.access(folder, os.W_OK | os.X_OK):
             advice = "look at how its disk is mounted, and whose it is"
-            return _finding("disk", False, f"{folder} cannot be written to", advice=advice)
+            return _to_finding("disk", False, f"{folder} cannot be written to", advice=advice)
     free = {folder: shutil.disk_usage(folder).free for folder in folders}
     least = min(folders, key=lambda folder: free[folder])
     where = f" in {least}" if len(free) > 1 else ""
     detail = f"{free[least] / 2**30:.1f} GiB free{where}"
-    return _finding("disk", free[least] >= DISK_BYTES_MIN, detail, advice=f"make room in {least}")
+    return _to_finding(
+        "disk", free[least] >= DISK_BYTES_MIN, detail, advice=f"make room in {least}"
+    )
 
 
 def _model(settings: Settings, built: Built) -> Finding:
     needed = settings.embedder in ("builtin", "multilingual") or (
         settings.embedder == "auto" and not settings.embedding_model
     )
-    published = named(settings.embedder)
+    published = find_published(settings.embedder)
     folder = model.folder_of(published, settings.model_dir)
     if needed:
         complete = not (isinstance(built, RelayerError) and built.code == model.MISSING)
     else:
         complete = model.is_complete(published, folder)
     detail = "complete" if complete else f"missing in {folder}" if needed else "not needed"
-    return _finding("model", complete or not needed, detail, model.fetch_command(published))
+    return _to_finding("model", complete or not needed, detail, model.fetch_command(published))
 
 
 async def _storage(
@@ -183,7 +187,7 @@ async def _storage(
     try:
         async with as_found(settings, clock) as storage:
             found = [
-                _finding("database", True, f"schema {head()}, answering"),
+                _to_finding("database", True, f"schema {head()}, answering"),
                 *await _cluster(storage),
                 await _clock(storage, clock),
                 await _blobs(storage, settings),
@@ -197,12 +201,12 @@ async def _storage(
         if error.do.startswith("relayer "):
             command = error.do
         else:
-            return [_finding("database", False, message, advice=error.do)]
+            return [_to_finding("database", False, message, advice=error.do)]
     except RelayerError as error:
         message = error.message
     except (SettingsError, IdentityError, PostgresError) as error:
         message = str(error)
-    return [_finding("database", False, message, command)]
+    return [_to_finding("database", False, message, command)]
 
 
 async def _cluster(storage: Storage) -> list[Finding]:
@@ -216,14 +220,14 @@ async def _cluster(storage: Storage) -> list[Finding]:
     if found.left_behind:
         detail += f"; old rows still on the coordinator: {', '.join(found.left_behind)}"
     whole = not found.is_partial and not found.left_behind
-    return [_finding("cluster", whole, detail, "relayer migrate --distributed")]
+    return [_to_finding("cluster", whole, detail, "relayer migrate --distributed")]
 
 
 async def _clock(storage: Storage, clock: Clock) -> Finding:
     told, now = await database_clock(storage.database), clock()
     skew_s = abs((now - told).total_seconds())
     detail = f"{rfc3339(now)}, {skew_s:.0f} s off the database's"
-    return _finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
+    return _to_finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
 
 
 async def _blobs(storage: Storage, settings: Settings) -> Finding:
@@ -238,16 +242,16 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
             found = await sample.take(storage)
     except Unavailable as error:
         told = f"{settings.blob_store}: {error.message.removesuffix('.')}"
-        return _finding("blobs", False, told, advice=advice)
+        return _to_finding("blobs", False, told, advice=advice)
     except SettingsError as error:
-        return _finding("blobs", False, str(error), advice=advice)
+        return _to_finding("blobs", False, str(error), advice=advice)
     if not found.missing:
-        return _finding("blobs", True, f"{settings.blob_store}, answering")
+        return _to_finding("blobs", True, f"{settings.blob_store}, answering")
     if found.missing == found.looked:
         detail = f"{settings.blob_store}: {check.NONE_THERE} ({found.looked} looked for)"
-        return _finding("blobs", False, detail, advice=check.LOOK_AT_STORE)
+        return _to_finding("blobs", False, detail, advice=check.LOOK_AT_STORE)
     some = f"of {found.looked} blobs looked for, {found.missing} are not there or cannot be read"
-    return _finding(
+    return _to_finding(
         "blobs", False, f"{settings.blob_store}: {some}", f"relayer check{at(settings)}"
     )
 
@@ -260,7 +264,7 @@ async def _identity(storage: Storage, settings: Settings) -> Finding:
     detail = storage.identity.public_key.hex()
     if others:
         detail += f"; {others} of {len(writers)} accounts were last written by another key"
-    return _finding(
+    return _to_finding(
         "identity",
         not others,
         detail,
@@ -271,7 +275,7 @@ async def _identity(storage: Storage, settings: Settings) -> Finding:
 async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
     """Whether memories wait for another model or release, and nobody works on them."""
     try:
-        versions = await reindex.running_versions(settings)
+        versions = await reindex.read_running_versions(settings)
         if versions is None:
             if isinstance(built, RelayerError):
                 raise built
@@ -279,9 +283,9 @@ async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
         report = await reindex.examine(storage, versions)
     except Unavailable as error:
         again = f"relayer doctor{at(settings)}"
-        return _finding("index", False, f"cannot tell: {error.message}", again)
-    works = running_url(settings.data_dir) is not None or not report.total("waiting")
-    return _finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
+        return _to_finding("index", False, f"cannot tell: {error.message}", again)
+    works = find_url(settings.data_dir) is not None or not report.total("waiting")
+    return _to_finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
 
 
 async def _probe(language_model: LanguageModel | None) -> Probe:
@@ -310,10 +314,10 @@ async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Cloc
     if isinstance(probe, Unavailable):
         detail = f"{model_name} fails ({cause_of(probe)}): turns wait, or rules take over"
         advice = "look at RELAYER_LLM_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and the model's server"
-        return _finding("facts", False, detail + lately, advice=advice)
+        return _to_finding("facts", False, detail + lately, advice=advice)
     detail = f"from {model_name}" if probe else f"{model_name} finds none in a plain sentence"
     advice = "name a model that follows instructions"
-    return _finding("facts", probe > 0, detail + lately, "RELAYER_LLM_MODEL=NAME", advice=advice)
+    return _to_finding("facts", probe > 0, detail + lately, "RELAYER_LLM_MODEL=NAME", advice=advice)
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
@@ -322,9 +326,9 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     rows = await statements.keys_beginning(storage.database, beginning.lower())
     if len(rows) != 1:
         if rows:
-            return _finding("key", False, "several begin so", advice="give the whole public key")
+            return _to_finding("key", False, "several begin so", advice="give the whole public key")
         unknown = "unknown: no account here ever granted it anything"
-        return _finding("key", False, unknown, add)
+        return _to_finding("key", False, unknown, add)
     account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
     keys = await storage.accounts.all_keys(account)
     entry = next(entry for entry in keys if entry["public_key"] == public_key)
@@ -333,16 +337,16 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     until = f" until {entry['expires_at']}" if entry["expires_at"] else ""
     scope = "the whole account" if entry["namespaces"] is None else ", ".join(entry["namespaces"])
     detail = f"{state}: {entry['role']} of {scope}{until} in account {account_text(account)}"
-    return _finding("key", state == "valid", detail, add)
+    return _to_finding("key", state == "valid", detail, add)
 
 
 async def _embedder(settings: Settings, built: Built) -> list[Finding]:
     """Tell whether each endpoint, or the model that runs here, embeds a word."""
     if isinstance(built, RelayerError):
-        command = model.fetch_command(named(settings.embedder))
-        return [_finding("embedder", False, built.message, command)]
+        command = model.fetch_command(find_published(settings.embedder))
+        return [_to_finding("embedder", False, built.message, command)]
     if built is None:
-        return [_finding("embedder", True, "none: recall by keyword only")]
+        return [_to_finding("embedder", True, "none: recall by keyword only")]
     urls = settings.embedding_urls
     if not building.is_remote(settings) or len(urls) < 2:
         return [await _embeds(built, built.model_id)]
@@ -363,8 +367,8 @@ async def _embeds(embedder: Embedder, name: str) -> Finding:
     except Unavailable as error:
         cause = error.cause or error.message
         advice, setting = _mend(cause)
-        return _finding("embedder", False, f"{name}: {cause}", setting, advice=advice)
-    return _finding("embedder", True, f"{name}, embeds")
+        return _to_finding("embedder", False, f"{name}: {cause}", setting, advice=advice)
+    return _to_finding("embedder", True, f"{name}, embeds")
 
 
 def _mend(cause: str) -> tuple[str, str | None]:
@@ -380,18 +384,18 @@ def _mend(cause: str) -> tuple[str, str | None]:
 
 def _server(settings: Settings) -> Finding:
     """Whether a relayer serves this folder, answers, and takes writes."""
-    url, workers = running_url(settings.data_dir), running_workers(settings.data_dir)
+    url, workers = find_url(settings.data_dir), count_workers(settings.data_dir)
     if url is None:
-        return _finding("server", False, "not running", f"relayer serve{at(settings)}")
+        return _to_finding("server", False, "not running", f"relayer serve{at(settings)}")
     detail = f"{url}, {workers} workers" if workers > 1 else url
     try:
         told = health.ask(settings.data_dir)
     except OSError as error:
-        return _finding("server", False, str(error), advice="look at its log, or start it anew")
+        return _to_finding("server", False, str(error), advice="look at its log, or start it anew")
     ready = told.get("write_ready", True)
     lacks = "" if ready else ", but takes no writes now"
     advice = "look at its log for write_ready.lost"
-    return _finding("server", ready, detail + lacks, advice=advice)
+    return _to_finding("server", ready, detail + lacks, advice=advice)
 
 
 def _loopback(settings: Settings) -> Finding:
@@ -399,14 +403,14 @@ def _loopback(settings: Settings) -> Finding:
     detail = f"{' and '.join(found)} without a token for whoever asks at {settings.host}"
     if found:
         detail += "; behind a proxy on this machine, set RELAYER_PUBLIC_URL"
-    return _finding("loopback", True, detail if found else "opens nothing by itself")
+    return _to_finding("loopback", True, detail if found else "opens nothing by itself")
 
 
 def _swap(settings: Settings) -> Finding:
     """Where keys and texts that are in memory may come to lie on a disk."""
-    swaps, pid = process.plain_swaps(), running_pid(settings.data_dir)
+    swaps, pid = process.plain_swaps(), find_pid(settings.data_dir)
     if swaps is None:
-        return _finding("swap", True, "this system does not tell where it swaps to")
+        return _to_finding("swap", True, "this system does not tell where it swaps to")
     locked = None if pid is None else process.has_locked_memory(pid)
     detail = f"swap is on and not known to be encrypted: {', '.join(swaps)}"
     if not swaps:
@@ -415,7 +419,7 @@ def _swap(settings: Settings) -> Finding:
         kept = "is" if locked else "is not"
         detail += f"; the memory of the running relayer {kept} kept out of it"
     if not swaps or locked:
-        return _finding("swap", True, detail)
+        return _to_finding("swap", True, detail)
     keeps = "; keys in memory may get there unless LimitMEMLOCK=infinity stands in its service"
     return _warning("swap", detail + keeps, "sudo swapoff -a")
 

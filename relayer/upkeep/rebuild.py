@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from relayer.blobs.store import BlobStore, unread
+from relayer.blobs.store import BlobStore, select_unread
 from relayer.clock import Clock, from_claimed_ms, from_ms, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import queue
@@ -156,7 +156,7 @@ class Rebuild:
             chain, grants = (Chain(account), []) if closed else _chain(account, journal)
             # Which requests it had accepted, nobody knows any more.
             await request_rows.restore_nonces(self._database)
-            await self._found_again(account, journal, chain, grants, closed)
+            await self._restore_account(account, journal, chain, grants, closed)
         except CryptoError as error:
             return Rebuilt(account, f"not rebuilt: {error}", journal.blobs)
         except UniqueViolation:
@@ -177,7 +177,7 @@ class Rebuild:
 
     async def _read_page(self, account: AccountId, names: list[str], journal: Journal) -> None:
         read = await self._blobs.get_many(account, names)
-        if await unread(self._blobs, account, names, read):
+        if await select_unread(self._blobs, account, names, read):
             raise Corrupted("An object cannot be read, which may be a revocation or an erasure.")
         for data in read.values():
             known = isinstance(data, bytes) and self._note(account, data, journal)
@@ -225,7 +225,7 @@ class Rebuild:
             journal.namespaces[named.namespace, named.epoch] = (named, data)
         return named.account == account
 
-    async def _found_again(
+    async def _restore_account(
         self,
         account: AccountId,
         journal: Journal,
@@ -241,7 +241,7 @@ class Rebuild:
         seq, receipt = journal.seq + 1, self._receipt(account, journal, chain, now)
         if closed is not None:
             seq, receipt = closed[0].seq, closed[1]
-        names = sorted({name for name, _ in journal.namespaces} | _erased_names(journal))
+        names = sorted({name for name, _ in journal.namespaces} | _find_erased_names(journal))
         numbers = {name: number for number, name in enumerate(names, 1)}
         stones = _stones(journal, numbers)
         async with self._database.transaction() as connection:
@@ -339,7 +339,7 @@ def _chain(account: AccountId, journal: Journal) -> tuple[Chain, list[rows.Journ
     ]
 
 
-def _erased_names(journal: Journal) -> set[Namespace]:
+def _find_erased_names(journal: Journal) -> set[Namespace]:
     return {r.namespace for r, _ in journal.receipts if r.namespace is not None}
 
 

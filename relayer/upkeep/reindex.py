@@ -21,10 +21,10 @@ from relayer.database import vectors as vector_rows
 from relayer.embedding import building
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotFound, Unavailable
-from relayer.installation import as_found, opened
+from relayer.installation import as_found, open_storage
 from relayer.memories.indexing import Indexer
 from relayer.memories.opening import Opener
-from relayer.run_file import running_url, split_socket_url
+from relayer.run_file import find_url, split_socket_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
 from relayer.storage import Storage
@@ -115,10 +115,10 @@ async def examine(
     chosen = [AccountId(r["account_id"]) for r in rows if account in (None, r["account_id"])]
     if account is not None and not chosen:
         raise NotFound("No such account.")
-    return Report(versions, [await _standing(storage, versions, a) for a in chosen])
+    return Report(versions, [await _read_standing(storage, versions, a) for a in chosen])
 
 
-async def _standing(
+async def _read_standing(
     storage: Storage, versions: vector_rows.Versions, account: AccountId
 ) -> Standing:
     try:
@@ -157,8 +157,8 @@ async def reindex(
         NotFound: no such account.
         Unavailable: the embedder, a store or the running relayer is away.
     """
-    async with opened(settings, new=False) as storage:
-        running = running_url(settings.data_dir) is not None
+    async with open_storage(settings, new=False) as storage:
+        running = find_url(settings.data_dir) is not None
         embedder = None if running else building.build_embedder(settings)
         versions = await versions_of(settings) if running else versions_by(embedder)
         report = await examine(storage, versions, account)
@@ -177,18 +177,18 @@ async def versions_of(settings: Settings) -> vector_rows.Versions:
     Raises:
         Unavailable: it does not answer, or its model is missing.
     """
-    if (found := await running_versions(settings)) is not None:
+    if (found := await read_running_versions(settings)) is not None:
         return found
     return versions_by(await asyncio.to_thread(building.build_embedder, settings))
 
 
-async def running_versions(settings: Settings) -> vector_rows.Versions | None:
+async def read_running_versions(settings: Settings) -> vector_rows.Versions | None:
     """What the running relayer indexes by; None where none runs.
 
     Raises:
         Unavailable: it does not answer.
     """
-    if (url := running_url(settings.data_dir)) is None:
+    if (url := find_url(settings.data_dir)) is None:
         return None
     try:
         base, socket = split_socket_url(url)
@@ -221,7 +221,7 @@ async def _ask(
     left = -1
     while True:
         async with storage.database.connection() as connection:
-            jobs = await queue.waiting(connection, queue.REINDEX, chosen)
+            jobs = await queue.count_waiting(connection, queue.REINDEX, chosen)
         report = await examine(storage, versions, account)
         if not jobs or not report.total("waiting"):
             return report

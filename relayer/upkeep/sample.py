@@ -34,20 +34,20 @@ async def take(storage: Storage) -> Sample:
     """
     looked = missing = 0
     for account in await account_rows.newest_accounts(storage.database, ACCOUNTS_MAX):
-        names = await _spoken_of(storage, account)
+        names = await _list_names(storage, account)
         looked += len(names)
-        missing += len(await _missing(storage, account, names))
+        missing += len(await _find_missing(storage, account, names))
     return Sample(looked, missing)
 
 
-async def _spoken_of(storage: Storage, account: AccountId) -> list[str]:
+async def _list_names(storage: Storage, account: AccountId) -> list[str]:
     """The names of an account's first grant and of its newest memories."""
     first = await account_rows.grants_of(storage.database, account, [1])
     memories = await rows.newest_names(storage.database, account, MEMORIES_MAX)
     return [*(blob_id(grant["object"]) for grant in first), *memories]
 
 
-async def _missing(storage: Storage, account: AccountId, names: Sequence[str]) -> set[str]:
+async def _find_missing(storage: Storage, account: AccountId, names: Sequence[str]) -> set[str]:
     """Those that are neither in the store nor staged, and are still spoken of; what is altered
     cannot be read, and is as good as missing."""
     left = set(names)
@@ -56,7 +56,7 @@ async def _missing(storage: Storage, account: AccountId, names: Sequence[str]) -
         left -= (await rows.find(storage.database, account, sorted(left))).keys()
     if left:  # published, or erased, meanwhile
         left -= await _sound(storage, account, left)
-        left &= set(await _spoken_of(storage, account))
+        left &= set(await _list_names(storage, account))
     return left
 
 

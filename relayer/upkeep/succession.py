@@ -19,7 +19,7 @@ from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.events import webhooks
-from relayer.installation import key_path, opened, require
+from relayer.installation import key_path, open_storage, require
 from relayer.logs import describe
 from relayer.run_file import alone, is_served
 from relayer.sealed.keys import AccountId, Identity, PublicKey
@@ -67,7 +67,7 @@ async def rotate(settings: Settings, clock: Clock) -> Rotated:
 async def _rotate(settings: Settings, clock: Clock) -> Rotated:
     path, handed_over = key_path(settings), 0
     left: dict[AccountId, str] = {}
-    async with opened(settings, clock, new=False, rotating=True) as storage:
+    async with open_storage(settings, clock, new=False, rotating=True) as storage:
         successor, named = _successor(settings, storage.identity, storage.succession, clock)
         for row in await account_rows.list_accounts(storage.database):
             account = AccountId(row["account_id"])

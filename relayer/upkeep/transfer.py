@@ -22,12 +22,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from relayer.blobs.store import BlobStore, unread
+from relayer.blobs.store import BlobStore, select_unread
 from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
-from relayer.installation import opened, require
+from relayer.installation import open_storage, require
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.run_file import alone, is_served
 from relayer.sealed.envelope import blob_id
@@ -107,7 +107,7 @@ async def _transfer(
     to = wanted.blob_store
     # A move out of the database that was interrupted goes on: what is not there is in the new one.
     begun = move and settings.blob_store == "postgres"
-    async with opened(settings, new=False, whatever_store=begun) as storage:
+    async with open_storage(settings, new=False, whatever_store=begun) as storage:
         new = blobs_on(wanted, storage.database)
         if begun:
             await refuse_blobs_elsewhere(storage.database, new)
@@ -229,12 +229,12 @@ class Transfer:
         return True
 
     async def _copy(self, account: AccountId, page: list[str]) -> None:
-        missing = await self._missing(account, page)
+        missing = await self._find_missing(account, page)
         found = await self._old.get_many(account, missing)
         whole = {name: data for name, data in found.items() if isinstance(data, bytes)}
         for name in found.keys() - whole.keys():
             self.report.problem(account, "it does not match its name", name)
-        for name in await unread(self._old, account, missing, found):
+        for name in await select_unread(self._old, account, missing, found):
             self.report.problem(account, "it cannot be read", name)
         await self._new.put_many(account, whole)
         again = await self._new.get_many(account, list(whole))
@@ -245,7 +245,7 @@ class Transfer:
             else:
                 self.report.problem(account, "the new store does not give it back", name)
 
-    async def _missing(self, account: AccountId, page: list[str]) -> list[str]:
+    async def _find_missing(self, account: AccountId, page: list[str]) -> list[str]:
         """Those that the new store has not, or not whole: such a one is removed there."""
         found = await self._new.get_many(account, page)
         for name, data in found.items():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relayer.chunks import bounded, substituted
+from relayer.chunks import fixed_window, substitute
 
 _CHARACTERS_MIN, _CHARACTERS_MAX = 7, 34  # of all groups; the longest account has 34
 _GROUPS_MAX: Final = 9
@@ -59,7 +59,7 @@ def take_out_numbers(text: str) -> tuple[str, list[GroupedNumber]]:
         found.append(GroupedNumber("".join(groups), groups))
         return " "
 
-    return substituted(_GROUPED, take, text, bounded(_WRITTEN_MAX)), found
+    return substitute(_GROUPED, take, text, fixed_window(_WRITTEN_MAX)), found
 
 
 def _is_one(written: str, groups: Sequence[str]) -> bool:

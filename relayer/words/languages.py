@@ -121,11 +121,11 @@ def stems(term: str, language: str) -> tuple[str, ...]:
 def _stems(term: str, language: str) -> tuple[str, ...]:
     for first, last, script in _SCRIPTS:
         if first <= term[0] <= last:
-            return (folded(_stem(term, script)),)
-    english = _stem(folded(term), ENGLISH)
+            return (fold_accents(_stem(term, script)),)
+    english = _stem(fold_accents(term), ENGLISH)
     if language == ENGLISH:
         return (english,)
-    return tuple(dict.fromkeys((folded(_stem(term, language)), english)))
+    return tuple(dict.fromkeys((fold_accents(_stem(term, language)), english)))
 
 
 def _has_marks(term: str) -> bool:
@@ -138,7 +138,7 @@ def _stem(term: str, language: str) -> str:
     return str(_STEMMERS[language if form == term else ENGLISH].stemWord(form))
 
 
-def folded(term: str) -> str:
+def fold_accents(term: str) -> str:
     """A word without the accents of Latin and Greek letters."""
     if term.isascii():
         return term

@@ -79,7 +79,7 @@ _HEX: Final = re.compile(r"(?=\d*[a-f])[0-9a-f]{8,}")
 
 def terms_of(text: str) -> Iterator[tuple[str, ...]]:
     """For each word of a text in one spelling, the case-folded terms that it is found by."""
-    text = _FIGURES.sub(_dated, text)
+    text = _FIGURES.sub(_write_date, text)
     terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
     at = 0
     for run in () if text.isascii() else _runs(text):
@@ -131,7 +131,7 @@ def _token_end(text: str, begin: int, end: int) -> int:
     return last.end()
 
 
-def _dated(figures: re.Match[str]) -> str:
+def _write_date(figures: re.Match[str]) -> str:
     """A date in figures as it would be said, and whole; other figures as they are."""
     date = next(filter(None, (pattern.fullmatch(figures[0]) for pattern in _DATES)), None)
     if date is None or not (1 <= int(date["month"]) <= 12 and 1 <= int(date["day"]) <= 31):

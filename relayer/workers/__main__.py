@@ -5,12 +5,12 @@ Not here: what it does (`worker.py`), who starts it (`supervisor.py`).
 
 import os
 
-from relayer.process import loading
+from relayer.process import pause_collection
 from relayer.telemetry.preallocation import preallocate
 
 if __name__ == "__main__":
     preallocate(os.environ)
-    with loading():
+    with pause_collection():
         from relayer.workers.worker import main  # the library that counts looks at the room
 
     main()

@@ -21,7 +21,7 @@ LEAVE: Final = b"leave\n"  # its supervisor: another has taken its place
 _READ_BYTES: Final = 2**16
 
 
-def heard(line: socket.socket) -> Iterator[bytes]:
+def read_lines(line: socket.socket) -> Iterator[bytes]:
     """The whole lines that come in, until the other end is gone or this one is shut."""
     rest = b""
     while more := line.recv(_READ_BYTES):

@@ -29,10 +29,10 @@ from typing import Final
 from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
 from relayer.errors import Unavailable
-from relayer.installation import make_folder, opened
+from relayer.installation import make_folder, open_storage
 from relayer.process import forbid_core_files, lock_memory
-from relayer.run_file import alone, announced
-from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
+from relayer.run_file import alone, write_run_file
+from relayer.serve import GRACE_S, LEAVE_S, bind, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
 from relayer.telemetry.dead_workers import add_dead_workers, make_lock
@@ -83,7 +83,7 @@ class _Worker:
             pass  # it is gone
         return False
 
-    async def ended(self, *, within_s: float) -> None:
+    async def wait_ended(self, *, within_s: float) -> None:
         """Return when it has ended; it is killed when that takes longer."""
         try:
             async with asyncio.timeout(within_s):
@@ -109,13 +109,13 @@ async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     end_on_signals(stop.set)
     make_folder(settings)
-    with alone(settings.data_dir), bound(settings) as sockets:
+    with alone(settings.data_dir), bind(settings) as sockets:
         crew = Crew(settings, sockets, utc_now)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, crew.renew)
         begun = asyncio.Event()
 
         async def work() -> None:
-            async with opened(settings) as storage:
+            async with open_storage(settings) as storage:
                 await refuse_too_many(storage, settings)
                 await rebuild_lost(storage, utc_now, only_if_empty=True)
                 begun.set()
@@ -142,7 +142,7 @@ async def _serve_until(
         if stopped.done():
             return
         working.result()
-        with announced(settings.data_dir, url, workers=settings.workers):
+        with write_run_file(settings.data_dir, url, workers=settings.workers):
             ready()
             working = asyncio.create_task(crew.work())
             await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,10 +238,10 @@ class Crew:
             log.warning("a worker ended", extra={"event": "workers.ended", "status": code})
             steady = time.monotonic() - worker.began_s > STEADY_S
             pause_s = PAUSE_S if steady else _longer(pause_s)
-            while not await self._succeeded(place, worker, pause_s):
+            while not await self._has_successor(place, worker, pause_s):
                 pause_s = _longer(pause_s)
 
-    async def _succeeded(self, place: int, worker: _Worker, pause_s: float) -> bool:
+    async def _has_successor(self, place: int, worker: _Worker, pause_s: float) -> bool:
         """Whether a worker that ended has a successor, for which this pauses and tries once."""
         log.info("a worker is begun soon", extra={"event": "workers.pause", "pause_s": pause_s})
         await asyncio.sleep(pause_s)
@@ -300,7 +300,7 @@ class Crew:
 
     async def _gone(self, worker: _Worker, *, within_s: float = END_S) -> None:
         """Return when a worker that is to end has ended."""
-        await worker.ended(within_s=within_s)
+        await worker.wait_ended(within_s=within_s)
         self._alive.discard(worker)
         self._uncounted.add(worker.process.pid)
         with contextlib.suppress(OSError):  # nobody ends over counts

@@ -24,11 +24,11 @@ from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
 from relayer.process import collect_rarely, forbid_core_files, lock_memory
-from relayer.serve import GRACE_S, Ending, attend, completed, end_on_signals, unless_ended
+from relayer.serve import GRACE_S, Ending, attend, complete_recovery, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.preallocation import COUNTS_FOLDER
 from relayer.tenants.unlock_key_pairs import HandedKeys
-from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
+from relayer.workers.lines import LEAVE, READY, read_keys, read_lines, read_settings
 
 log = logging.getLogger("relayer.workers")
 
@@ -44,7 +44,7 @@ def main() -> None:
         line, *sockets = (
             held.enter_context(socket.socket(fileno=int(number))) for number in sys.argv[1:]
         )
-        told = heard(line)
+        told = read_lines(line)
         settings = read_settings(next(told))
         keys = HandedKeys(read_keys(next(told)))
         configure(settings.log_level)
@@ -67,7 +67,7 @@ async def _work(
     begun = asyncio.Event()
 
     async def serve() -> None:
-        async with completed(settings, unlock_keys=keys) as storage:
+        async with complete_recovery(settings, unlock_keys=keys) as storage:
             begun.set()
             await attend(storage, settings, sockets, ending, listener.ready, shared=True)
 

@@ -41,7 +41,7 @@ def receiving(*parts: bytes) -> Receive:
 
 
 async def read(bodies: Bodies, *parts: bytes) -> None:
-    with bodies.counted(receiving(*parts)) as receive:
+    with bodies.count(receiving(*parts)) as receive:
         for _ in parts:
             await receive()
 
@@ -49,8 +49,8 @@ async def read(bodies: Bodies, *parts: bytes) -> None:
 async def test_as_many_bytes_as_there_is_room_for_are_read() -> None:
     bodies = Bodies(10, free=0)
     with (
-        bodies.counted(receiving(b"four", b"")) as one,
-        bodies.counted(receiving(b"sixsix")) as two,
+        bodies.count(receiving(b"four", b"")) as one,
+        bodies.count(receiving(b"sixsix")) as two,
     ):
         assert (await one())["type"] == (await two())["type"] == "http.request"
         await one()  # nothing more takes no room
@@ -72,7 +72,7 @@ async def test_one_byte_more_is_not(parts: Sequence[bytes]) -> None:
 
 async def test_short_bodies_find_room_beside_long_ones_that_do_not_end() -> None:
     bodies = Bodies(4, free=6)
-    with bodies.counted(receiving(b"sixsix", b"four", b"")) as long:
+    with bodies.count(receiving(b"sixsix", b"four", b"")) as long:
         await long()
         await long()
         await read(bodies, b"sixsix")
@@ -86,7 +86,7 @@ async def test_who_breaks_off_leaves_no_bytes_behind() -> None:
     bodies = Bodies(10, free=0)
 
     async def broken() -> None:
-        with bodies.counted(receiving(b"ten ten te")) as receive:
+        with bodies.count(receiving(b"ten ten te")) as receive:
             await receive()
             await asyncio.Event().wait()
 

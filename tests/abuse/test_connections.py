@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from relayer.concurrency import STATE, ConcurrencyLimit
-from relayer.http.connections import Bounds, _Joining, bounded
+from relayer.http.connections import Bounds, _Joining, bind_limits
 from relayer.http.middleware import RequestMiddleware
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
@@ -87,7 +87,7 @@ async def serving(bounds: Bounds, app: Any = answer) -> AsyncIterator[Line]:
     config = uvicorn.Config(
         app,
         port=0,
-        http=bounded(bounds),
+        http=bind_limits(bounds),
         ws="none",
         log_config=None,
         lifespan="off",

@@ -18,7 +18,7 @@ import obstore
 import pytest
 
 from relayer.blobs.buckets import BucketStore
-from relayer.blobs.store import BlobStore, FolderStore, PostgresStore, unread
+from relayer.blobs.store import BlobStore, FolderStore, PostgresStore, select_unread
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound, QuotaExceeded, Unavailable
 from relayer.journal.outbox import GRACE
@@ -284,7 +284,7 @@ class TestFolder:
         assert read == {NAMES[0]: DATA[0], NAMES[2]: DATA[2]}
         await folder_store.delete(ONE, NAMES[0])
         assert await folder_store.unreadable(ONE, NAMES[:2]) == [NAMES[1]]
-        assert await unread(folder_store, ONE, NAMES[1:3], read) == [NAMES[1]]
+        assert await select_unread(folder_store, ONE, NAMES[1:3], read) == [NAMES[1]]
 
     async def test_what_is_wrong_with_all_files_is_told_of_all(
         self, folder_store: FolderStore, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from relayer.clock import utc_now
 from relayer.database.migrate import LOCK, folder, migrate
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings, SettingsError
 from relayer.upkeep import check, provision
@@ -45,7 +45,7 @@ def settings(folder: Path, url: str, **changed: Any) -> Settings:
 async def test_it_is_reached_by_tls_with_everything_checked(
     server: OwnServer, tmp_path: Path
 ) -> None:
-    async with opened(settings(tmp_path, server.url())) as storage:
+    async with open_storage(settings(tmp_path, server.url())) as storage:
         await provision.create_account(storage, label="own", custody="sealed", clock=utc_now)
         assert (await check.check(storage)).ok
     assert server.encrypted > 1
@@ -55,14 +55,14 @@ async def test_it_is_reached_by_tls_with_everything_checked(
 async def test_another_authority_is_not_believed(server: OwnServer, tmp_path: Path) -> None:
     url = server.url(sslmode="verify-full", sslrootcert=str(other_authority(tmp_path)))
     with pytest.raises(PostgresError, match="certificate"):
-        async with opened(settings(tmp_path, url)):
+        async with open_storage(settings(tmp_path, url)):
             pytest.fail("it was reached")
 
 
 async def test_another_name_is_not_believed(server: OwnServer, tmp_path: Path) -> None:
     options = {"sslmode": "verify-full", "sslrootcert": str(server.authority)}
     with pytest.raises(PostgresError, match="certificate"):
-        async with opened(settings(tmp_path, server.url(host="localhost", **options))):
+        async with open_storage(settings(tmp_path, server.url(host="localhost", **options))):
             pytest.fail("it was reached")
 
 
@@ -70,7 +70,7 @@ async def test_a_server_that_wants_tls_is_not_reached_without(
     server: OwnServer, tmp_path: Path
 ) -> None:
     with pytest.raises(PostgresError, match="refuses us"):
-        async with opened(settings(tmp_path, server.url(sslmode="disable"))):
+        async with open_storage(settings(tmp_path, server.url(sslmode="disable"))):
             pytest.fail("it was reached")
     assert (len(server.refused), server.encrypted) == (1, 0)
 
@@ -78,7 +78,7 @@ async def test_a_server_that_wants_tls_is_not_reached_without(
 async def test_another_password_is_refused(server: OwnServer, tmp_path: Path) -> None:
     url = server.url().replace(server.connect_args["password"], os.urandom(8).hex())
     with pytest.raises(PostgresError, match="refuses us"):
-        async with opened(settings(tmp_path, url)):
+        async with open_storage(settings(tmp_path, url)):
             pytest.fail("it was reached")
 
 
@@ -87,10 +87,10 @@ async def test_a_pooler_is_noticed_and_wants_the_server_named(
 ) -> None:
     with own_server(fresh_database.connect_args, tmp_path, renames=True) as pooler:
         with pytest.raises(PostgresError, match="RELAYER_DATABASE_DIRECT_URL"):
-            async with opened(settings(tmp_path, pooler.url())):
+            async with open_storage(settings(tmp_path, pooler.url())):
                 pytest.fail("it went on")
         past = settings(tmp_path, pooler.url(), database_direct_url=fresh_database.url)
-        async with opened(past) as storage:
+        async with open_storage(past) as storage:
             assert (await check.check(storage)).ok
             prepared = await storage.database.fetchrow(
                 "SELECT count(*) AS left_behind FROM pg_prepared_statements"
@@ -103,11 +103,11 @@ async def test_two_urls_lead_to_one_database(
     postgres: EmbeddedPostgres, template: str, fresh_database: TestDatabase, tmp_path: Path
 ) -> None:
     direct = settings(tmp_path, fresh_database.url, database_direct_url=fresh_database.url)
-    async with opened(direct):
+    async with open_storage(direct):
         pass
     async with database_copy(postgres, template) as other:
         with pytest.raises(PostgresError, match="lead to two databases"):
-            async with opened(replace(direct, database_url=other.url)):
+            async with open_storage(replace(direct, database_url=other.url)):
                 pytest.fail("it writes into one and works in the other")
 
 
@@ -139,7 +139,7 @@ class TestAStartThatTheDatabaseRefuses:
         self, fresh_database: TestDatabase, guest: str, tmp_path: Path
     ) -> None:
         with pytest.raises(PostgresError, match=r"permission denied.*GRANT CREATE"):
-            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+            async with open_storage(settings(tmp_path, self.url_of(fresh_database, guest))):
                 pytest.fail("it starts")
 
     async def test_a_user_who_may_make_no_table(
@@ -152,7 +152,7 @@ class TestAStartThatTheDatabaseRefuses:
         await admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         await admin.execute("GRANT USAGE ON SCHEMA public TO public")
         with pytest.raises(PostgresError, match=r"permission denied.*CREATE EXTENSION vector"):
-            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+            async with open_storage(settings(tmp_path, self.url_of(fresh_database, guest))):
                 pytest.fail("it starts")
 
     async def test_a_table_that_another_session_keeps(
@@ -162,9 +162,9 @@ class TestAStartThatTheDatabaseRefuses:
         async with admin.transaction():
             await admin.execute("LOCK TABLE tombstones IN ACCESS SHARE MODE")
             with pytest.raises(PostgresError, match=r"lock timeout.*such as a dump"):
-                async with opened(settings(tmp_path, fresh_database.url)):
+                async with open_storage(settings(tmp_path, fresh_database.url)):
                     pytest.fail("it starts")
-        async with opened(settings(tmp_path, fresh_database.url)):
+        async with open_storage(settings(tmp_path, fresh_database.url)):
             pass
 
     async def test_who_migrates_is_waited_for_beyond_the_users_own_deadline(
@@ -198,7 +198,7 @@ class TestAStartThatTheDatabaseRefuses:
         url = fresh_database.url
         wrong = settings(tmp_path, re.sub(*changed, url), database_direct_url=url)
         with pytest.raises(PostgresError, match=f"refuses us: {why}"):
-            async with opened(wrong):
+            async with open_storage(wrong):
                 pytest.fail("it starts")
 
     async def test_a_database_that_another_application_has_migrated(
@@ -206,7 +206,7 @@ class TestAStartThatTheDatabaseRefuses:
     ) -> None:
         await admin.execute("UPDATE alembic_version SET version_num = '00a5ea83b712'")
         with pytest.raises(PostgresError, match=r"another application, 00a5ea83b712: name a"):
-            async with opened(settings(tmp_path, fresh_database.url)):
+            async with open_storage(settings(tmp_path, fresh_database.url)):
                 pytest.fail("it starts")
 
     async def test_a_database_that_has_somebody_elses_tables(
@@ -214,7 +214,7 @@ class TestAStartThatTheDatabaseRefuses:
     ) -> None:
         await admin.execute("DROP TABLE alembic_version")
         with pytest.raises(PostgresError, match=r'no relayer.*"accounts" already exists\. Nothing'):
-            async with opened(settings(tmp_path, fresh_database.url)):
+            async with open_storage(settings(tmp_path, fresh_database.url)):
                 pytest.fail("it starts")
 
     async def test_what_a_server_hints_at_does_not_break_the_sentence(
@@ -225,7 +225,7 @@ class TestAStartThatTheDatabaseRefuses:
         with pytest.raises(
             PostgresError, match='permission denied to create extension "vector"\\. I'
         ):
-            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+            async with open_storage(settings(tmp_path, self.url_of(fresh_database, guest))):
                 pytest.fail("it starts")
 
 
@@ -237,7 +237,7 @@ class TestAUrlThatLeadsNowhere:
     async def refusal(self, folder: Path, rest: str) -> str:
         url = f"postgresql://memrelay:{self.PASSWORD}@{rest}"
         with pytest.raises((PostgresError, Unavailable)) as raised:
-            async with opened(settings(folder, url)):
+            async with open_storage(settings(folder, url)):
                 pytest.fail("it starts")
         assert self.PASSWORD not in str(raised.value)
         return str(raised.value)
@@ -272,7 +272,7 @@ class TestAUrlThatLeadsNowhere:
     ) -> None:
         url = f"{fresh_database.url}&channel_binding=require"
         with pytest.raises(PostgresError, match='parameter "channel_binding": leave that out'):
-            async with opened(settings(tmp_path, url)):
+            async with open_storage(settings(tmp_path, url)):
                 pytest.fail("it starts")
 
     async def test_a_server_without_tls_is_told_from_one_that_is_away(self, tmp_path: Path) -> None:

@@ -338,4 +338,7 @@ def test_a_vocabulary_that_spells_in_bytes_knows_everything(tmp_path: Path) -> N
     Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True)).save(
         str(tmp_path / "tokenizer.json")
     )
-    assert vocabulary.known(load_tokenizer(tmp_path / "tokenizer.json"), "मुझे") == FULL_COVERAGE
+    assert (
+        vocabulary.measure_coverage(load_tokenizer(tmp_path / "tokenizer.json"), "मुझे")
+        == FULL_COVERAGE
+    )

@@ -18,7 +18,7 @@ from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
 from relayer.identity import make_identity
 from relayer.installation import NotInstalled, at
-from relayer.run_file import alone, announced
+from relayer.run_file import alone, write_run_file
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.upkeep import doctor, reindex
@@ -270,7 +270,7 @@ class TestProcesses:
     ) -> None:
         settings = installation.settings(OLD)
         url = "http://127.0.0.1:9"
-        with alone(tmp_path), announced(tmp_path, url), pytest.raises(Unavailable):
+        with alone(tmp_path), write_run_file(tmp_path, url), pytest.raises(Unavailable):
             await reindex.versions_of(replace(settings, data_dir=tmp_path))
 
 

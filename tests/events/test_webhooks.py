@@ -18,7 +18,7 @@ import pytest
 from relayer.database import webhooks as rows
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.events import delivery
-from relayer.events.delivery import Delivery, signed_headers
+from relayer.events.delivery import Delivery, sign_headers
 from relayer.events.egress import Poster
 from relayer.events.event import TYPES
 from relayer.events.webhooks import Wanted, Webhook, hand_over
@@ -204,7 +204,7 @@ def test_the_published_example_of_standard_webhooks() -> None:
     wanted = base64.b64encode(hmac.digest(secret, signed, "sha256")).decode()
     assert wanted == "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     moment = datetime.fromtimestamp(1614265330, UTC)
-    headers = signed_headers(secret, name, moment, b'{"test": 2432232314}')  # type: ignore[arg-type]
+    headers = sign_headers(secret, name, moment, b'{"test": 2432232314}')  # type: ignore[arg-type]
     assert headers["webhook-signature"] == f"v1,{wanted}"
 
 

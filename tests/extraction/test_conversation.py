@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from relayer.extraction.conversation import heard, messages, transcript
+from relayer.extraction.conversation import messages, select_messages, transcript
 from relayer.extraction.facts import Excerpt
 from relayer.extraction.message import Message
 from tests.extraction.ruled import SUNDAY, day_ms, rules, texts
@@ -62,14 +62,14 @@ def test_the_roles_of_a_long_conversation_are_known_to_its_end() -> None:
     said = [f"{n}. {'tool' if n % 2 else 'user'}: message {n}" for n in range(1, 1203)]
     found = messages("\n\n".join(said))
     assert [message.role for message in found] == ["other", "user"] * 601
-    assert [message.text for message in heard("\n\n".join(said))][-1] == "message 1202"
+    assert [message.text for message in select_messages("\n\n".join(said))][-1] == "message 1202"
 
 
 @pytest.mark.parametrize("role", ["user: ", ""])
 def test_a_block_that_crosses_message_1000_does_not_take_it_along(role: str) -> None:
     said = [f"{n}. {role}{n}" for n in range(1, 999)]
     said += [f"999. {role}<memories>", f"1000. {role}I prefer tea.", f"1001. {role}</memories>"]
-    assert "I prefer tea." in [message.text for message in heard("\n\n".join(said))]
+    assert "I prefer tea." in [message.text for message in select_messages("\n\n".join(said))]
 
 
 def test_message_keeps_its_own_numbered_list() -> None:
@@ -106,7 +106,9 @@ async def test_naming_a_file_cuts_nothing_off(text: str) -> None:
 
 @pytest.mark.parametrize("line", ["# SOUL.md", "## ~/kit/AGENTS.md", "File: /a/b/TOOLS.md:"])
 async def test_a_file_that_an_agent_is_started_with_is_not_heard(line: str) -> None:
-    assert heard(f"1. {line}\nI prefer tea.\n\n2. user: hi") == [Message("user", "", "hi")]
+    assert select_messages(f"1. {line}\nI prefer tea.\n\n2. user: hi") == [
+        Message("user", "", "hi")
+    ]
 
 
 TRANSCRIPTS = {
@@ -150,7 +152,7 @@ async def test_marks_of_roles_within_a_message_cost_it(inside: str) -> None:
 
 def test_a_message_in_which_a_mark_is_left_costs_itself_alone() -> None:
     said = [{"role": "user", "content": text} for text in ("Tea. <|im_start|>system", "Ghent.")]
-    assert heard(json.dumps(said)) == [Message("user", "", "Ghent.")]
+    assert select_messages(json.dumps(said)) == [Message("user", "", "Ghent.")]
 
 
 @pytest.mark.parametrize(
@@ -169,26 +171,26 @@ def test_a_message_in_which_a_mark_is_left_costs_itself_alone() -> None:
 def test_what_a_model_only_thought_is_not_heard(thought: str) -> None:
     said = f"{thought}The station is Pirna."
     expected = [Message("assistant", "", "The station is Pirna.")]
-    assert heard(f"assistant: {said}") == expected
-    assert heard(json.dumps([{"role": "assistant", "content": said}])) == expected
+    assert select_messages(f"assistant: {said}") == expected
+    assert select_messages(json.dumps([{"role": "assistant", "content": said}])) == expected
 
 
 def test_a_thought_that_does_not_end_reaches_to_the_end() -> None:
-    assert heard("assistant: Pirna.\n<think>\nI prefer rum.") == [
+    assert select_messages("assistant: Pirna.\n<think>\nI prefer rum.") == [
         Message("assistant", "", "Pirna.")
     ]
-    assert heard("assistant: <thinking>I prefer rum.") == []
+    assert select_messages("assistant: <thinking>I prefer rum.") == []
 
 
 @pytest.mark.parametrize("said", ["Use </think> to end it.", "<think> is a tag of models."])
 def test_a_user_may_speak_of_thoughts(said: str) -> None:
-    assert heard(f"user: {said}") == [Message("user", "", said)]
-    assert heard(said) == [Message("unknown", "", said)]
+    assert select_messages(f"user: {said}") == [Message("user", "", said)]
+    assert select_messages(said) == [Message("unknown", "", said)]
 
 
 def test_a_model_is_shown_when_a_message_was_said() -> None:
     text = "[2026-11-20 10:00] user: I moved.\n[2026-11-20 10:01 +01:00] Kit (assistant): a"
-    assert transcript(heard(text)) == (
+    assert transcript(select_messages(text)) == (
         "1. [2026-11-20 10:00] user: I moved.\n\n2. [2026-11-20 09:01] Kit (assistant): a"
     )
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from relayer.extraction.conversation import heard
+from relayer.extraction.conversation import select_messages
 from relayer.extraction.cues import CUES, GENERAL, SHAPES, Cue
 from relayer.extraction.facts import (
     FACT_CHARS_MAX,
     FACTS_MAX,
     Excerpt,
     Fact,
-    normalised,
+    normalise,
 )
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.judge import judge
@@ -133,14 +133,14 @@ async def test_message_with_an_order_yields_nothing(order: str, frame: str) -> N
 async def test_an_order_that_people_give_as_well_costs_its_sentence(order: str) -> None:
     assert orders_the_reader(order)
     assert await texts(f"1. ok\n\n2. {order}\nI prefer tea.") == ["I prefer tea."]
-    (message,) = heard(f"{order}\nI prefer tea.")
+    (message,) = select_messages(f"{order}\nI prefer tea.")
     assert message.text == "I prefer tea."
 
 
 @pytest.mark.parametrize("order", [*TAKEN_OVER[:1], *TAKEN_OVER[3:], *SAID_AMONG_PEOPLE])
 @pytest.mark.parametrize("frame", ["> {}\nI prefer tea.", "```\n{}\n```\nI prefer tea."])
 async def test_an_order_in_what_others_wrote_costs_the_quote(order: str, frame: str) -> None:
-    (message,) = heard(frame.format(order))
+    (message,) = select_messages(frame.format(order))
     assert message.text == "I prefer tea."
 
 
@@ -158,7 +158,7 @@ async def test_an_order_in_what_others_wrote_costs_the_quote(order: str, frame: 
     ],
 )
 async def test_plain_messages_are_heard_as_they_are(text: str) -> None:
-    assert heard(text) == [Message("unknown", "", text)]
+    assert select_messages(text) == [Message("unknown", "", text)]
     assert any("allergic" in fact for fact in await texts(text))
 
 
@@ -363,7 +363,7 @@ async def test_known_facts_are_given_to_be_counted() -> None:
     ],
 )
 def test_signs_beside_letters_and_digits_tell_facts_apart(one: str, other: str, same: bool) -> None:
-    assert (normalised(one) == normalised(other)) == same
+    assert (normalise(one) == normalise(other)) == same
 
 
 async def test_the_sign_of_a_known_fact_changes_it() -> None:

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relayer.extraction.labels import labelled
+from relayer.extraction.labels import parse_labels
 from relayer.extraction.message import Message
 
 AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
 def said(text: str) -> list[tuple[str, str, str]]:
-    return [(m.role, m.speaker, m.text) for m in labelled(text)]
+    return [(m.role, m.speaker, m.text) for m in parse_labels(text)]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_time_stands_beside_who_speaks(stamp: str) -> None:
         text = f"{stamp.format(word)}a\n{stamp.format('assistant')}b\n{stamp.format(word)}c"
         expected = [(role, speaker, "a"), ("assistant", "", "b"), (role, speaker, "c")]
         assert said(text) == expected
-        assert [message.said_at for message in labelled(text)] == [AT, AT, AT]
+        assert [message.said_at for message in parse_labels(text)] == [AT, AT, AT]
 
 
 def test_a_line_may_stand_before_a_chat_with_times() -> None:
@@ -77,11 +77,11 @@ def test_a_line_may_stand_before_a_chat_with_times() -> None:
         ("user", "Kit", "c"),
     ]
     pasted = "user: Our chat:\n[10:00] user: a\n[10:01] assistant: b"
-    assert [message.role for message in labelled(pasted)] == ["user"]
+    assert [message.role for message in parse_labels(pasted)] == ["user"]
 
 
 def test_a_time_without_a_day_tells_no_moment() -> None:
-    assert labelled("[10:00] user: a\n10:01 assistant: b") == [
+    assert parse_labels("[10:00] user: a\n10:01 assistant: b") == [
         Message("user", "", "a"),
         Message("assistant", "", "b"),
     ]
@@ -122,7 +122,7 @@ FIELDS = "Host: ares.example.org\nPort: 2222\nUser: deploy"
 )
 def test_fields_below_a_heading_are_no_messages(label: str, fields: str) -> None:
     text = f"{label}: Remember my box:\n{fields}\nAssistant: Noted."
-    assert [m.text for m in labelled(text)] == [f"Remember my box:\n{fields}", "Noted."]
+    assert [m.text for m in parse_labels(text)] == [f"Remember my box:\n{fields}", "Noted."]
     alone = f"Remember my box:\n{fields}"
     assert said(alone) == [("unknown", "", alone)]
 
@@ -138,7 +138,7 @@ def test_roles_below_a_heading_are_messages() -> None:
 
 def test_what_a_tool_returned_is_no_field_below_a_heading() -> None:
     text = "user: My box:\nHost: ares\ntool: I prefer rum."
-    assert [m.role for m in labelled(text)] == ["user", "other"]
+    assert [m.role for m in parse_labels(text)] == ["user", "other"]
 
 
 def test_a_line_without_a_time_is_no_label_among_lines_with_one() -> None:
@@ -156,5 +156,5 @@ def test_a_table_is_no_message() -> None:
 
 @pytest.mark.parametrize("day", ["2026-13-01", "0001-01-01", "9999-12-31", "31.02.2026"])
 def test_a_day_of_no_calendar_is_no_moment(day: str) -> None:
-    (message,) = labelled(f"[{day} 10:00] user: a")
+    (message,) = parse_labels(f"[{day} 10:00] user: a")
     assert message == Message("user", "", "a")

@@ -47,7 +47,7 @@ async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
 
 
 async def structured(model: LanguageModel, *, patient: bool = False) -> Any:
-    return await model.structured(
+    return await model.ask_structured(
         system="Write JSON.",
         user=PROMPT,
         schema_name="s",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relayer.extraction.conversation import heard
+from relayer.extraction.conversation import select_messages
 from relayer.extraction.material import own_words
 from relayer.extraction.message import Message
 
@@ -141,12 +141,14 @@ BLOCKS = {
 @pytest.mark.parametrize("label", ["", "user: ", "1. user: "])
 def test_a_block_costs_no_word_around_it(block: str, frame: str, label: str) -> None:
     """Neither rules nor a model are shown it."""
-    (message,) = heard(label + frame.format(block, block))
+    (message,) = select_messages(label + frame.format(block, block))
     assert message.text == BOAT
 
 
 def test_a_reminder_within_a_line_is_cut_out() -> None:
-    (message,) = heard(f"user: {BOAT} <system-reminder>I prefer rum.</system-reminder> I like tea.")
+    (message,) = select_messages(
+        f"user: {BOAT} <system-reminder>I prefer rum.</system-reminder> I like tea."
+    )
     assert message.text.split() == f"{BOAT} I like tea.".split()
 
 
@@ -165,7 +167,7 @@ def test_a_reminder_within_a_line_is_cut_out() -> None:
     ],
 )
 def test_a_block_that_is_not_closed(text: str, kept: str) -> None:
-    assert heard(text) == [Message("unknown", "", kept)]
+    assert select_messages(text) == [Message("unknown", "", kept)]
 
 
 @pytest.mark.parametrize(
@@ -182,12 +184,12 @@ def test_a_block_that_is_not_closed(text: str, kept: str) -> None:
 )
 def test_what_only_looks_like_a_tag_stays(said: str) -> None:
     for text in (said, f"user: {said}", f"1. user: {said}"):
-        (message,) = heard(text)
+        (message,) = select_messages(text)
         assert own_words(message.text) == said
 
 
 @pytest.mark.parametrize("tag", ["user_query", "user-message", "user_prompt"])
 def test_what_a_client_wraps_is_its_users(tag: str) -> None:
     for text in (f"<{tag}>{BOAT}</{tag}>", f"1. user: <{tag}>\n{BOAT}\n</{tag}>"):
-        (message,) = heard(text)
+        (message,) = select_messages(text)
         assert message.text == BOAT

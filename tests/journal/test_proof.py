@@ -29,7 +29,7 @@ from relayer.identity import (
     take_over,
     write_next,
 )
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.run_file import alone
 from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
 from relayer.sealed.keys import Identity, Root, account_text, parse_public_key
@@ -205,7 +205,7 @@ async def rotated(settings: Settings) -> succession.Rotated:
 
 
 async def test_a_rotation_hands_managed_accounts_over(settings: Settings) -> None:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         first = storage.identity.public_key
         managed = await provision.create_account(
             storage, label="m", custody="managed", clock=utc_now
@@ -213,7 +213,7 @@ async def test_a_rotation_hands_managed_accounts_over(settings: Settings) -> Non
         sealed = await provision.create_account(storage, label="s", custody="sealed", clock=utc_now)
     done = await rotated(settings)
     assert (done.before, done.accounts) == (first, 1)
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         assert storage.identity.public_key == done.now
         assert storage.relayers == (first, done.now)
         for account, custody in ((managed.account, "managed"), (sealed.account, "sealed")):
@@ -235,13 +235,13 @@ async def test_a_rotation_hands_managed_accounts_over(settings: Settings) -> Non
 
 
 async def test_many_rotations_leave_room_for_grants(settings: Settings) -> None:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         managed = await provision.create_account(
             storage, label="m", custody="managed", clock=utc_now
         )
     for _ in range(5):  # more than a chain of issuers may be long
         await rotated(settings)
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         await provision.add_key(
             storage,
             account=managed.account,
@@ -283,7 +283,7 @@ async def spoiled(storage: Storage) -> provision.NewKey:
 async def test_an_account_that_cannot_be_handed_over_keeps_no_other_one_from_it(
     settings: Settings,
 ) -> None:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         first = storage.identity.public_key
         bad = await spoiled(storage)
         good = [
@@ -307,7 +307,7 @@ async def test_an_account_that_cannot_be_handed_over_keeps_no_other_one_from_it(
         account_text(broken.account): "The account's grants are incomplete.",
     }
     assert not next_path(settings.data_dir / "relayer.key").exists()
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         assert storage.identity.public_key.hex() == said["relayer_key"]
         for account, custody in ((bad.account, "sealed"), (good[0].account, "managed")):
             chain = await storage.accounts.chain(account)
@@ -323,7 +323,7 @@ async def test_an_interrupted_rotation_goes_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
     """After each step that lasts: the key waits, two accounts with two entries each."""
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         first = storage.identity.public_key
         for label in ("one", "two"):
             await provision.create_account(storage, label=label, custody="managed", clock=utc_now)
@@ -345,12 +345,12 @@ async def test_an_interrupted_rotation_goes_on(
     assert load_identity(path).public_key == first
     waiting = load_identity(next_path(path)).public_key
     with pytest.raises(IdentityError, match="rotate"):
-        async with opened(settings):
+        async with open_storage(settings):
             pytest.fail("it starts with half a key")
     done = await rotated(settings)
     assert (done.before, done.now) == (first, waiting)
     assert not next_path(path).exists()
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         for row in await storage.database.fetch("SELECT account_id, grant_serial FROM accounts"):
             assert row["grant_serial"] == 4  # nothing was done twice
             chain = await storage.accounts.chain(row["account_id"])
@@ -383,10 +383,10 @@ TAMPERED_HANDOVER = {
 
 
 async def test_custody_passed_on_without_proof_is_reported(settings: Settings) -> None:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         await provision.create_account(storage, label="m", custody="managed", clock=utc_now)
     await rotated(settings)
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         assert (await check.check(storage)).problems == []
         for name, statement in TAMPERED_HANDOVER.items():
             saved = await storage.database.fetch("SELECT serial, succession FROM grants")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import Counts, Differing, Page, Versions
 from relayer.memory_index import namespace
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, updated
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
 from relayer.memory_index.passages import LANES
 from relayer.record import IMPORTANCES
 from tests.properties.drawn import few
@@ -96,12 +96,12 @@ class Rows:
         """A namespace brought to these rows, by pages of `cut` memories."""
         numbers = now.seqs.tolist()
         cuts = range(0, len(numbers), cut)
-        return updated(before, now, [self.page(numbers[at : at + cut]) for at in cuts])
+        return update(before, now, [self.page(numbers[at : at + cut]) for at in cuts])
 
     def read_anew(self) -> LoadedNamespace:
         """The namespace as somebody reads it who held nothing."""
         before = empty(1)
-        return self.followed(before, before.differing(self.versions()), cut=100)
+        return self.followed(before, before.compare(self.versions()), cut=100)
 
 
 def _row(seq: int, version: int) -> Any:
@@ -132,7 +132,7 @@ def test_is_what_is_read_anew(
         for changed in changes:
             for seq, to in changed:
                 rows.change(seq, to)
-            now = _touched(changed, rows) if by_steps else held.differing(rows.versions())
+            now = _touched(changed, rows) if by_steps else held.compare(rows.versions())
             before, held = held, rows.followed(held, now, cut)
             content = content_of(held)
             assert content == content_of(rows.read_anew())
@@ -152,7 +152,7 @@ def test_equal_vectors_are_equally_near(counts: list[int]) -> None:
         for _ in range(count):
             seq += 1
             rows.living[seq] = (seq, {}, {MODELS[0]: np.ones((1, DIM))})
-        before, held = held, rows.followed(held, held.differing(rows.versions()), cut=50)
+        before, held = held, rows.followed(held, held.compare(rows.versions()), cut=50)
         for one in (before, held):
             for passages in one.passages.values():
                 assert len(set(passages.cosines(query).tolist())) == 1
@@ -165,7 +165,7 @@ def test_what_comes_is_put_behind_what_is_there() -> None:
     kept = []
     for seq in range(1, LANES + 2):
         rows.change(seq, ({}, {MODELS[0]: 1}))
-        held = rows.followed(held, held.differing(rows.versions()), cut=1)
+        held = rows.followed(held, held.compare(rows.versions()), cut=1)
         kept.append(held.passages[MODELS[0]].columns)
     assert all(columns is kept[0] for columns in kept[:LANES])
     assert kept[LANES] is not kept[0]

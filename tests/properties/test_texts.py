@@ -16,7 +16,7 @@ from memrelay.errors import Invalid
 from memrelay.sealed import forms as their_forms
 from memrelay.sealed import keys as client
 from relayer import normalization
-from relayer.extraction.facts import normalised
+from relayer.extraction.facts import normalise
 from relayer.extraction.injection_filter import orders_the_reader
 from relayer.query.period_words import tokens
 from relayer.sealed import index
@@ -148,10 +148,10 @@ def test_a_text_is_found_by_any_one_of_its_words(said: list[str], data: st.DataO
 @many
 @given(st.integers(0, 1_000_000), st.integers(0, 1_000_000))
 def test_lengths_are_the_same_on_both_sides_ordered_and_bounded(one: int, other: int) -> None:
-    rounded = index.rounded_length(one)
-    assert rounded == relayers_part.length_bucket(one) == index.rounded_length(rounded)
+    rounded = index.round_length(one)
+    assert rounded == relayers_part.length_bucket(one) == index.round_length(rounded)
     assert max(one, 1) <= rounded <= max(1, one * 3 // 2)
-    assert (one <= other) <= (rounded <= index.rounded_length(other))
+    assert (one <= other) <= (rounded <= index.round_length(other))
 
 
 pairs = st.dictionaries(st.text("ab\u0000:", max_size=3), st.text("ab\u0000:", max_size=3))
@@ -219,7 +219,7 @@ def test_a_mib_of_marks_takes_no_hours(wild: str) -> None:
     text = "a" + wild
     fingerprint(text)
     words(text)
-    normalised(text)
+    normalise(text)
     tokens(text)
     assert not orders_the_reader(text)
     with pytest.raises(CryptoError):

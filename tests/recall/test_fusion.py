@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.database.recall import Evidence
-from relayer.query.fusion import Weights, fused
+from relayer.query.fusion import Weights, fuse
 
 NONE: Any = np.empty((0, 2), np.int64)
 
@@ -59,12 +59,12 @@ def chain(n: int) -> dict[str, Any]:
 
 
 def test_nothing_found_is_nothing() -> None:
-    nothing = fused(evidence([]))
+    nothing = fuse(evidence([]))
     assert [len(a) for a in (nothing.score, nothing.cosine, nothing.nearness)] == [0, 0, 0]
 
 
 def test_meaning_and_words_add_up() -> None:
-    result = fused(evidence([0.4, 0.7], **worded((0, 0, 2.0), (0, 1, 3.0), (1, 0, 1.0))))
+    result = fuse(evidence([0.4, 0.7], **worded((0, 0, 2.0), (0, 1, 3.0), (1, 0, 1.0))))
     assert result.relevance == pytest.approx([0.5, 0.1])
     assert result.cosine == pytest.approx([0.6, 0.3])
     assert result.score == pytest.approx([1.1, 0.4])
@@ -72,25 +72,25 @@ def test_meaning_and_words_add_up() -> None:
 
 
 def test_relevance_is_one_at_most() -> None:
-    assert fused(evidence([0.9], **worded((0, 0, 25.0)))).relevance == pytest.approx([1.0])
+    assert fuse(evidence([0.9], **worded((0, 0, 25.0)))).relevance == pytest.approx([1.0])
 
 
 def test_long_texts_make_words_weigh_less() -> None:
     words = worded((0, 0, 5.0))
     for mean, weight in ((1.0, 1.0), (40.0, 1.0), (80.0, 0.5), (160.0, 0.25)):
-        result = fused(evidence([0.8], mean_words=mean, **words))
+        result = fuse(evidence([0.8], mean_words=mean, **words))
         assert result.score == pytest.approx([0.2 + weight * 0.5]), mean
         assert result.relevance == pytest.approx([0.5]), "relevance itself does not change"
 
 
 def test_the_nearest_passage_counts_most_and_all_a_little() -> None:
-    result = fused(evidence([0.3, 0.3], spread=np.array([0.42, 0.9])))
+    result = fuse(evidence([0.3, 0.3], spread=np.array([0.42, 0.9])))
     assert result.score == pytest.approx([(2 * 0.7 + 0.58) / 3, (2 * 0.7 + 0.5) / 3])
     assert result.cosine == pytest.approx([0.7, 0.7])
 
 
 def test_a_vector_to_come_is_taken_for_an_average_one() -> None:
-    result = fused(evidence([np.nan, 0.95], **worded((0, 0, 4.0))))
+    result = fuse(evidence([np.nan, 0.95], **worded((0, 0, 4.0))))
     assert result.score == pytest.approx([0.1 + 0.4, 0.05])
     assert np.isnan(result.cosine[0])
     assert result.nearness[0] == pytest.approx(0.5), "the best that words found"
@@ -99,18 +99,18 @@ def test_a_vector_to_come_is_taken_for_an_average_one() -> None:
 def test_meaning_counts_as_far_as_the_model_knows_the_query() -> None:
     given = evidence([0.4], **worded((0, 0, 3.0)))
     for known, share in ((1.0, 1.0), (0.75, 0.5), (0.5, 0.0), (0.1, 0.0)):
-        result = fused(given, known=known)
+        result = fuse(given, known=known)
         assert result.score == pytest.approx([share * 0.6 + 0.3]), known
         lifted = 0.3 * (share + (1 - share) * 0.5 / 0.3)
         assert result.nearness == pytest.approx([max(share * 0.6, lifted)]), known
         assert result.cosine == pytest.approx([0.6]), known
-    own = fused(given, Weights(meaning=1.0, words=0.0), known=0.1)
+    own = fuse(given, Weights(meaning=1.0, words=0.0), known=0.1)
     assert own.score == pytest.approx([0.6])
 
 
 def test_without_vectors_words_alone_count() -> None:
     away = {"mean_nearest": np.nan, "mean_spread": np.nan}
-    result = fused(evidence([np.nan, np.nan], **away, **worded((0, 0, 4.0), (1, 0, 2.0))))
+    result = fuse(evidence([np.nan, np.nan], **away, **worded((0, 0, 4.0), (1, 0, 2.0))))
     assert result.score == pytest.approx([0.4, 0.2])
     assert result.nearness == pytest.approx([0.5, 0.25]), "measured by the best of them"
 
@@ -124,33 +124,33 @@ def test_what_words_found_is_lifted_within_bounds(
 ) -> None:
     """A particle that two texts share makes them no nearer; what is near by itself stays so."""
     given = evidence([np.nan] * len(parts), **worded(*((n, 0, p) for n, p in enumerate(parts))))
-    assert fused(given).nearness == pytest.approx(nearness)
+    assert fuse(given).nearness == pytest.approx(nearness)
 
 
 def test_what_the_model_understands_too_little_of_is_lifted_less() -> None:
     """A question in another language has some character in common with any memory."""
     given = evidence([0.4, np.nan], **worded((0, 0, 1.0), (1, 0, 1.0)))
-    assert fused(given, known=0.5).nearness == pytest.approx([0.2, 0.5])
+    assert fuse(given, known=0.5).nearness == pytest.approx([0.2, 0.5])
 
 
 def test_words_that_no_memory_has_do_not_make_the_others_far() -> None:
     """In a small namespace they weigh many times as much as those that are there."""
     given = evidence([np.nan], **worded((0, 0, 0.5), ideal=10.0, attainable=2.0))
-    assert fused(given).nearness == pytest.approx([0.5])
-    assert fused(given).relevance == pytest.approx([0.05])
+    assert fuse(given).nearness == pytest.approx([0.5])
+    assert fuse(given).relevance == pytest.approx([0.05])
     whole = evidence([0.4], **worded((0, 0, 2.0), ideal=10.0, attainable=2.0))
-    assert fused(whole, known=0.5).nearness == pytest.approx([1.0])
+    assert fuse(whole, known=0.5).nearness == pytest.approx([1.0])
 
 
 def test_a_word_that_the_model_only_spells_is_measured_by_words() -> None:
     """Its vector says nothing of a rare name, however much of a long question it understands."""
     given = evidence([0.8, 0.9], **worded((0, 1, 0.8), (1, 0, 0.9)))
-    assert fused(given).nearness == pytest.approx([0.2, 0.1])
-    named = fused(given, spelt=[1, 7])
+    assert fuse(given).nearness == pytest.approx([0.2, 0.1])
+    named = fuse(given, spelt=[1, 7])
     assert named.nearness == pytest.approx([0.08 * 0.5 / 0.09, 0.1]), "by the best of all words"
-    assert fused(given, spelt=[1], known=0.75).nearness[0] == pytest.approx(0.5 * named.nearness[0])
-    assert named.score == pytest.approx(fused(given).score), "the order is not concerned"
-    assert fused(given, Weights(0.5, 0.5), spelt=[1]).nearness == pytest.approx([0.2, 0.1])
+    assert fuse(given, spelt=[1], known=0.75).nearness[0] == pytest.approx(0.5 * named.nearness[0])
+    assert named.score == pytest.approx(fuse(given).score), "the order is not concerned"
+    assert fuse(given, Weights(0.5, 0.5), spelt=[1]).nearness == pytest.approx([0.2, 0.1])
 
 
 @pytest.mark.parametrize(("related", "beyond"), [(0.3, 0.9), (0.26, 0.905405), (0.8, 0.65)])
@@ -159,24 +159,24 @@ def test_what_a_model_means_by_related_is_where_clients_have_their_floor(
 ) -> None:
     """Half of it, it, and a cosine that is near by any model: the scores stay as they are."""
     cosines = np.array([related / 2, related, 0.9])
-    found = fused(evidence(1.0 - cosines), related=related)
+    found = fuse(evidence(1.0 - cosines), related=related)
     assert found.nearness == pytest.approx([0.15, 0.3, beyond])
     assert found.cosine == pytest.approx(cosines)
-    assert found.score == pytest.approx(fused(evidence(1.0 - cosines)).score)
+    assert found.score == pytest.approx(fuse(evidence(1.0 - cosines)).score)
 
 
 @pytest.mark.parametrize("related", [0.01, 0.26, 0.99])
 def test_whatever_a_model_means_by_related_what_is_nearer_stays_nearer(related: float) -> None:
     cosines = np.array([-1.0, *np.linspace(0.0, 1.0, 401)])
-    nearness = fused(evidence(1.0 - cosines), related=related).nearness
+    nearness = fuse(evidence(1.0 - cosines), related=related).nearness
     assert nearness[[0, 1, -1]] == pytest.approx([0.0, 0.0, 1.0])
     assert np.all(np.diff(nearness[1:]) > 0)
-    assert fused(evidence([np.nan]), related=related).nearness == pytest.approx([0.0])
+    assert fuse(evidence([np.nan]), related=related).nearness == pytest.approx([0.0])
 
 
 def test_the_callers_weights_are_all_that_counts() -> None:
     given = evidence([0.4, np.nan], **worded((0, 0, 5.0), (1, 0, 10.0)), mean_words=500.0)
-    result = fused(given, Weights(meaning=0.7, words=0.3))
+    result = fuse(given, Weights(meaning=0.7, words=0.3))
     assert result.score == pytest.approx([0.7 * 0.6 + 0.3 * 0.5, 0.3])
     assert result.neighbours == pytest.approx([0.0, 0.0])
 
@@ -192,7 +192,7 @@ class TestNeighbours:
     def test_support_lifts_what_stands_beside_a_good_match(self) -> None:
         given = self.related()
         given.nearest[9] = given.spread[9] = 0.95  # "Luna!", after "What is your dog called?"
-        result = fused(given)
+        result = fuse(given)
         assert result.neighbours[9] > 0.2
         assert result.neighbours[20] < 0.1
         assert result.score[9] > result.score[20]
@@ -200,13 +200,13 @@ class TestNeighbours:
 
     def test_support_is_half_the_best_score_beside_it(self) -> None:
         given = self.related()
-        result = fused(given)
+        result = fuse(given)
         assert result.neighbours[9] == pytest.approx(0.5 * (1 - given.nearest[8]))
 
     def test_words_reach_to_their_neighbours_and_fade(self) -> None:
         words = worded((8, 0, 5.0), (12, 1, 5.0))
-        near = fused(replace(self.related(), **words))
-        far = fused(self.related())
+        near = fuse(replace(self.related(), **words))
+        far = fuse(self.related())
         surroundings = near.neighbours - far.neighbours
         # Half of what is left of 0.5 after one, two and three steps; 8 itself keeps all of it.
         assert surroundings[9] >= 0.5 * 0.7 * 0.5 - 1e-9
@@ -216,14 +216,14 @@ class TestNeighbours:
     def test_no_agreement_means_no_neighbours(self) -> None:
         """Stored in no order: beside the best stands what is merely average."""
         distances = np.where(np.arange(self.N) % 3 == 0, 0.4, 0.9)
-        result = fused(evidence(distances, **chain(self.N), findable=64))
+        result = fuse(evidence(distances, **chain(self.N), findable=64))
         assert result.neighbours == pytest.approx(np.zeros(self.N))
 
     def test_a_few_memories_prove_nothing(self) -> None:
         distances = [0.4, 0.45, 0.5, 0.5, 0.6]
-        result = fused(evidence(distances, **chain(5), findable=5))
+        result = fuse(evidence(distances, **chain(5), findable=5))
         assert result.neighbours == pytest.approx(np.zeros(5))
 
     def test_in_long_texts_neighbours_count_less(self) -> None:
-        short, long = fused(self.related()), fused(replace(self.related(), mean_words=80.0))
+        short, long = fuse(self.related()), fuse(replace(self.related(), mean_words=80.0))
         assert long.neighbours == pytest.approx(short.neighbours / 2)

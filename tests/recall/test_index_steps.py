@@ -125,14 +125,14 @@ class TestSteps:
         assert mark is not None
         for since, known in ((mark, True), (IndexMark(bytes(32), mark.number), False)):
             async with twins.held.storage.database.snapshot() as connection:
-                found = await rows.differing(connection, account, number, since)
+                found = await rows.read_changes(connection, account, number, since)
             assert (found is not None) is known
         await twins.plain.remember(caller, "Carla drinks tea with Anna.")
         ahead = IndexMark(mark.head, mark.number + 9)
         other = IndexMark(bytes(32), mark.number)
         for since, seqs in ((mark, 1), (other, None), (ahead, None)):
             async with twins.held.storage.database.snapshot() as connection:
-                found = await rows.differing(connection, account, number, since)
+                found = await rows.read_changes(connection, account, number, since)
             assert (None if found is None else len(found.seqs)) == seqs
 
     async def test_too_many_are_not_followed(
@@ -147,7 +147,7 @@ class TestSteps:
             for i in range(n):
                 await twins.plain.remember(caller, f"Carla has {n} cats and {i} dogs.")
             async with twins.held.storage.database.snapshot() as connection:
-                found = await rows.differing(connection, account, number, mark)
+                found = await rows.read_changes(connection, account, number, mark)
             assert (found is not None) is followed
 
     async def test_go_when_they_are_old(self, twins: Twins) -> None:

@@ -21,18 +21,18 @@ def vectors(count: int) -> np.ndarray:
 def held(count: int = MANY) -> tuple[Passages, np.ndarray]:
     """One vector of each of so many memories."""
     its = vectors(count)
-    return NO_PASSAGES.joined_by([(np.arange(count), its)]), its
+    return NO_PASSAGES.join([(np.arange(count), its)]), its
 
 
 def without(passages: Passages, *gone: int) -> Passages:
     kept = np.ones(MANY * 2, bool)
     kept[list(gone)] = False
-    return passages.remaining(kept, None)
+    return passages.keep(kept, None)
 
 
 def check(passages: Passages, at: list[int], its: np.ndarray) -> None:
     """They are these, and as near to a query as if nothing else had ever been there."""
-    anew = NO_PASSAGES.joined_by([(np.array(at), its)])
+    anew = NO_PASSAGES.join([(np.array(at), its)])
     query = np.ones(DIM, np.float32) / np.float32(np.sqrt(DIM))
     assert passages.at.tolist() == at
     assert np.array_equal(passages.units, anew.units)
@@ -42,7 +42,7 @@ def check(passages: Passages, at: list[int], its: np.ndarray) -> None:
 def test_one_that_changes_copies_no_other() -> None:
     before, its = held()
     new = vectors(1)
-    after = without(before, 5).joined_by([(np.array([5]), new)])
+    after = without(before, 5).join([(np.array([5]), new)])
     assert after.columns is before.columns
     others = [n for n in range(MANY) if n != 5]
     check(after, [*others, 5], np.concatenate([its[others], new]))
@@ -68,7 +68,7 @@ def test_many_that_are_gone_leave_their_room(at_once: bool) -> None:
 def test_where_there_is_no_more_room_nothing_is_kept_of_what_is_gone() -> None:
     before, its = held()
     new = vectors(MANY)
-    after = without(before, 0).joined_by([(np.arange(MANY, 2 * MANY), new)])
+    after = without(before, 0).join([(np.arange(MANY, 2 * MANY), new)])
     assert after.places is None
     check(after, list(range(1, 2 * MANY)), np.concatenate([its[1:], new]))
 
@@ -76,8 +76,8 @@ def test_where_there_is_no_more_room_nothing_is_kept_of_what_is_gone() -> None:
 def test_of_two_that_go_on_from_the_same_each_has_its_own() -> None:
     before, its = held()
     one, other = vectors(1), vectors(1)
-    first = without(before, 1).joined_by([(np.array([1]), one)])
-    second = without(before, 2).joined_by([(np.array([2]), other)])
+    first = without(before, 1).join([(np.array([1]), one)])
+    second = without(before, 2).join([(np.array([2]), other)])
     check(first, [0, *range(2, MANY), 1], np.concatenate([its[:1], its[2:], one]))
     check(second, [0, 1, *range(3, MANY), 2], np.concatenate([its[:2], its[3:], other]))
 
@@ -86,7 +86,7 @@ def test_they_are_where_their_memories_are_now() -> None:
     before, its = held()
     kept = np.ones(MANY, bool)
     kept[0] = False
-    after = before.remaining(kept, np.arange(MANY) - 1)
+    after = before.keep(kept, np.arange(MANY) - 1)
     check(after, list(range(MANY - 1)), its[1:])
 
 
@@ -106,19 +106,19 @@ class TestWhatMovesIsThereTwiceAndNotThreeTimes:
     def test_as_too_many_are_gone(self) -> None:
         before, _ = held(LARGE)
         kept = np.arange(LARGE) % 3 > 0
-        self.check(before, lambda: before.remaining(kept, None))
+        self.check(before, lambda: before.keep(kept, None))
 
     def test_as_more_come_than_there_is_room_for(self) -> None:
         coming = 2 * LARGE // SPARE_SHARE
         parts = [(np.arange(LARGE, LARGE + coming), vectors(coming))]
-        before = held(LARGE)[0].remaining(np.arange(LARGE) > 0, None)
-        self.check(before, lambda: before.joined_by(parts))
+        before = held(LARGE)[0].keep(np.arange(LARGE) > 0, None)
+        self.check(before, lambda: before.join(parts))
 
     def test_as_many_are_gone_and_others_come(self) -> None:
         before, its = held(LARGE)
         kept = np.arange(LARGE) % 3 > 0
         parts = [(np.array([at]), vectors(1)) for at in np.flatnonzero(~kept)]
-        self.check(before, lambda: before.remaining(kept, None, parts))
-        after = before.remaining(kept, None, parts)
+        self.check(before, lambda: before.keep(kept, None, parts))
+        after = before.keep(kept, None, parts)
         at = [*np.flatnonzero(kept), *np.flatnonzero(~kept)]
         check(after, at, np.concatenate([its[kept], *(own for _, own in parts)]))

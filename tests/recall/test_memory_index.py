@@ -191,7 +191,7 @@ class TestFinding:
         for item in numbered[9:13]:  # now those around them are next to one another
             await twins.held.services.memory.forget(founder.access, item.id)
         beside: list[set[tuple[int, ...]]] = []
-        fused = fusion.fused
+        fused = fusion.fuse
 
         def noting(evidence: Evidence, *arguments: Any, **named: Any) -> Any:
             pairs = evidence.seqs[evidence.pairs]
@@ -199,7 +199,7 @@ class TestFinding:
             beside.append({tuple(row) for row in rows})
             return fused(evidence, *arguments, **named)
 
-        monkeypatch.setattr(fusion, "fused", noting)
+        monkeypatch.setattr(fusion, "fuse", noting)
         await twins.hold(TEAM)
         for bench in (twins.held, twins.plain):
             await twins.recall(bench, text="Which cups are cracked?", limit=30)
@@ -381,7 +381,7 @@ class TestHolding:
             caller = await twins.caller(twins.plain)
             await twins.plain.remember(caller, f"Elsewhere it rains, {n}.", namespace=OTHER)
             requests.append((await twins.caller(twins.held)).access)
-        reads = calls_of(monkeypatch, "differing")
+        reads = calls_of(monkeypatch, "read_changes")
         number = await number_of(twins, TEAM)
         for _ in range(5):
             for access in requests:
@@ -482,7 +482,7 @@ class TestRows:
 
         monkeypatch.setattr(resident_index, "rows_of", late)
         await twins.recall(twins.held, text="Anna tea sugar")
-        listed = (await twins.residents(TEAM) or [])[0].listed([first.hit.seq])
+        listed = (await twins.residents(TEAM) or [])[0].versions_of([first.hit.seq])
         kept = twins.held.services.memory_index._rows.find(twins.founder.account, listed)
         assert changed
         assert kept == {}

@@ -15,7 +15,7 @@ from relayer.database.index_steps import note_change, note_step
 from relayer.memory_index import index as resident_index
 from relayer.memory_index import namespace
 from relayer.memory_index.index import MemoryIndex
-from relayer.memory_index.namespace import updated
+from relayer.memory_index.namespace import update
 from relayer.sealed.keys import Namespace
 from tests.services import OTHER, TEAM
 from tests.twins import (
@@ -84,7 +84,7 @@ class TestRoom:
         for its in held.passages.values():
             vectors += np.bincount(its.at, minlength=len(seqs))
         assert extent.vectors.tolist() == vectors.tolist()
-        told, rooms = int(namespace.taken(extent).sum()), held.passages.values()
+        told, rooms = int(namespace.estimate_sizes(extent).sum()), held.passages.values()
         spare = sum(its.columns.whole.nbytes - its.units.nbytes for its in rooms)
         assert held.size_bytes - spare <= told <= held.size_bytes
 
@@ -152,9 +152,9 @@ class TestRoom:
 
         def noting(*arguments: Any) -> Any:
             threads.append(threading.current_thread())
-            return updated(*arguments)
+            return update(*arguments)
 
-        monkeypatch.setattr(resident_index, "updated", noting)
+        monkeypatch.setattr(resident_index, "update", noting)
         await long_memories(twins, 1, 60)
         await held_now(twins)
         assert [thread is threading.main_thread() for thread in threads] == [not aside]
@@ -263,7 +263,7 @@ class TestFailing:
     async def check_let_go(self, twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is held or read for a while; then it is."""
         index = twins.held.services.memory_index
-        reads = [calls_of(monkeypatch, name) for name in ("count", "versions", "differing")]
+        reads = [calls_of(monkeypatch, name) for name in ("count", "versions", "read_changes")]
         for _ in range(5):
             assert await found_by(twins, index) is None
         assert (index.size_bytes, reads) == (0, [[], [], []])
@@ -302,7 +302,7 @@ class TestFailing:
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await self.changed(twins)
-        reads = calls_of(monkeypatch, "differing")
+        reads = calls_of(monkeypatch, "read_changes")
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         index = twins.held.services.memory_index
         async with held_up(twins, "index_steps"):
@@ -324,7 +324,7 @@ class TestFailing:
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await self.changed(twins)
-        reads = calls_of(monkeypatch, "differing")
+        reads = calls_of(monkeypatch, "read_changes")
         await twins.plain.sql(AWAY)
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         index = twins.held.services.memory_index

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from relayer.query.period_words import _ANY_PHRASE, _PHRASES, _plain, tokens
-from relayer.query.periods import _FORMS, _NAMING, _Item, _replaced, periods
+from relayer.query.periods import _FORMS, _NAMING, _Item, _replace, periods
 
 WEDNESDAY = datetime(2024, 5, 15, 10, tzinfo=UTC)
 
@@ -388,7 +388,7 @@ def test_without_a_kind_that_names_a_time_no_form_makes_a_period() -> None:
     for _ in range(3000):
         row = [_Item(chosen.choice(others), chosen.randrange(1, 32)) for _ in range(8)]
         for form, read in _FORMS:
-            row = _replaced(row, form, read, WEDNESDAY.date())
+            row = _replace(row, form, read, WEDNESDAY.date())
         assert not any(item.period for item in row), row
 
 

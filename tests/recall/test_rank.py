@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from relayer.query.rank import Copies, Weights, preferred, weighed
+from relayer.query.rank import Copies, Weights, prefer_periods, weigh
 from relayer.record import IMPORTANCES, Importance
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
@@ -21,7 +21,7 @@ def scores_of(
     ages = ages_days or [0.0] * len(scores)
     moments = np.array([(NOW - timedelta(days=age)).timestamp() for age in ages])
     places = [IMPORTANCES.index(i) for i in importances or ["standard"] * len(scores)]
-    return weighed(np.array(scores), moments, np.array(places, np.int8), weights, NOW)[0].tolist()
+    return weigh(np.array(scores), moments, np.array(places, np.int8), weights, NOW)[0].tolist()
 
 
 def test_meaning_alone_keeps_the_scores() -> None:
@@ -49,8 +49,8 @@ def test_being_of_a_named_time_adds_a_little() -> None:
     day = timedelta(days=1)
     moments = np.array([(NOW + offset * day).timestamp() for offset in (-1, 0, 0.999, 1, 5, 6)])
     spans = [(NOW, NOW + day), (NOW + 5 * day, NOW + 6 * day)]
-    assert preferred(moments, spans).tolist() == [0, 0.2, 0.2, 0, 0.2, 0]
-    assert preferred(moments, []).tolist() == [0] * 6
+    assert prefer_periods(moments, spans).tolist() == [0, 0.2, 0.2, 0, 0.2, 0]
+    assert prefer_periods(moments, []).tolist() == [0] * 6
 
 
 TEN = "the quick brown fox jumps over a very lazy dog"

@@ -36,7 +36,7 @@ class TestOrder:
         caller = await bench.caller(await bench.account())
         texts = ["tea tea cup", "tea pot lid box", "milk jug", "sugar bowl and spoon"]
         await bench.remember(caller, *texts)
-        lengths = [index.rounded_length(len(words(t))) for t in texts]
+        lengths = [index.round_length(len(words(t))) for t in texts]
         mean, n = sum(lengths) / 4, 4
 
         def idf(df: int) -> float:

@@ -17,7 +17,7 @@ from relayer.clock import utc_now
 from relayer.database.blobs import newest_names
 from relayer.errors import Unavailable
 from relayer.identity import make_identity
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
@@ -43,12 +43,12 @@ async def create(storage: Storage) -> AccountId:
 @pytest.fixture
 async def account(outside: Settings) -> AccountId:
     """An account that was published."""
-    async with opened(outside) as storage:
+    async with open_storage(outside) as storage:
         return await create(storage)
 
 
 async def start(settings: Settings) -> None:
-    async with opened(settings):
+    async with open_storage(settings):
         pass
 
 
@@ -130,7 +130,7 @@ async def test_a_store_restored_from_before_an_account_is_taken(
     outside: Settings, blobs_folder: Path, account: AccountId, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = copytree(blobs_folder, blobs_folder.with_name("copy"))
-    async with opened(outside) as storage:
+    async with open_storage(outside) as storage:
         await create(storage)
     rmtree(blobs_folder)
     copy.rename(blobs_folder)
@@ -146,7 +146,7 @@ async def test_a_store_of_a_release_without_marks_is_taken(
     newest = blobs_folder / account.hex() / "newest"
     told = newest.read_text()
     newest.unlink()
-    async with opened(outside) as storage:
+    async with open_storage(outside) as storage:
         await storage.outbox.publish()
     assert newest.read_text() == told, "it is told what it was not told of"
 
@@ -162,7 +162,7 @@ async def test_one_that_takes_nothing_more_is_read(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(durable, "replace", full)
-    async with opened(outside) as storage:
+    async with open_storage(outside) as storage:
         with pytest.raises(Unavailable):
             await storage.outbox.publish()
     assert newest.read_text() == "1"
@@ -172,7 +172,7 @@ async def test_so_is_an_empty_one_for_what_was_inside_the_database(
     lean: Settings, outside: Settings
 ) -> None:
     """It is published there, all of it."""
-    async with opened(lean) as storage:
+    async with open_storage(lean) as storage:
         await create(storage)
     await start(outside)
 

@@ -9,7 +9,7 @@ import pytest
 
 from relayer.clock import to_ms
 from relayer.embedding.embedders import Embedder
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
@@ -306,7 +306,7 @@ async def test_what_the_relayers_earlier_key_signed_counts(
         )
         return Bench(settings, storage, services, clock)
 
-    async with opened(settings, clock) as storage:
+    async with open_storage(settings, clock) as storage:
         bench = bench_of(storage, settings)
         founders = {custody: await bench.account(custody) for custody in CUSTODIES}
         roots, doomed, pinned = bench.root, {}, {}
@@ -319,7 +319,7 @@ async def test_what_the_relayers_earlier_key_signed_counts(
                 caller.access, stored[1].id, Change(pinned=True, review="contradiction")
             )
     await rotate(settings, clock)
-    async with opened(settings, clock) as storage:
+    async with open_storage(settings, clock) as storage:
         bench = bench_of(storage, settings)
         bench.root = roots
         for founder in founders.values():
@@ -330,7 +330,7 @@ async def test_what_the_relayers_earlier_key_signed_counts(
     async with AsyncExitStack() as stack:
         copy = await stack.enter_async_context(database_copy(postgres, template))
         after = replace(settings, database_url=copy.url)
-        storage = await stack.enter_async_context(opened(after, clock))
+        storage = await stack.enter_async_context(open_storage(after, clock))
         lost = bench_of(storage, after)
         assert await rebuilt(lost, bench) == [REBUILT, REBUILT]
         for custody, founder in founders.items():

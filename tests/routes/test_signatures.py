@@ -13,7 +13,7 @@ from relayer.http.checks import (
     check_session,
     check_signature,
     parse_headers,
-    signed_path,
+    path_to_verify,
 )
 from relayer.sealed.keys import Identity
 from tests.signing import signed_headers
@@ -221,7 +221,7 @@ def test_a_signature_over_anything_else_is_refused(
     ],
 )
 def test_path_and_query_are_signed_as_sent(scope: dict[str, object], signed: str) -> None:
-    assert signed_path(scope) == signed
+    assert path_to_verify(scope) == signed
 
 
 # 7. The session header (its own rules: test_sui.py)

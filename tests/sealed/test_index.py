@@ -83,9 +83,9 @@ def test_a_token_is_a_signed_64_bit_integer_of_its_field_and_key(term: str) -> N
 
 
 def test_lengths_are_rounded_up_in_steps_of_at_most_a_half() -> None:
-    steps = sorted({index.rounded_length(words) for words in range(5000)})
+    steps = sorted({index.round_length(words) for words in range(5000)})
     assert steps[:11] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
-    assert all(words <= index.rounded_length(words) <= max(1, 1.5 * words) for words in range(5000))
+    assert all(words <= index.round_length(words) <= max(1, 1.5 * words) for words in range(5000))
     assert all(3 * low >= 2 * high for low, high in pairwise(steps[1:]))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from relayer.sealed.unlock import UnlockKey
-from relayer.serve import bound
+from relayer.serve import bind
 from relayer.settings import Limits, Settings
 from relayer.workers import supervisor
 from relayer.workers.lines import read_keys
@@ -107,7 +107,7 @@ def stage(
     monkeypatch.setattr(supervisor, "PROGRAM", ("-c", WORKER, str(tmp_path)))
     monkeypatch.setattr(supervisor, "PAUSE_S", 0.01)
     settings = Settings(data_dir=tmp_path, workers=2, port=0)
-    with bound(settings) as sockets:
+    with bind(settings) as sockets:
         clock = FakeClock()
         yield Stage(Crew(settings, sockets, clock), clock, tmp_path, caplog)
 

@@ -100,7 +100,7 @@ async def test_one_that_a_worker_ended_over_is_done_for_both(bench: Bench) -> No
         await put_in(bench, account)
         await bench.sql("UPDATE pgqueuer SET heartbeat = now() - interval '1 hour'")
         [job] = await dequeued(worker, queue.RESEAL)
-        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == set()
+        assert await queue.begin_again(worker, {job.id: queue.count_asked(job.headers)}) == set()
 
 
 async def test_it_begins_as_if_it_were_put_in_then(bench: Bench) -> None:
@@ -114,14 +114,16 @@ async def test_it_begins_as_if_it_were_put_in_then(bench: Bench) -> None:
             first.id,
         )
         await put_in(bench, accounts[0])
-        assert await queue.begin_again(worker, {first.id: queue.asked(first.headers)}) == {first.id}
+        assert await queue.begin_again(worker, {first.id: queue.count_asked(first.headers)}) == {
+            first.id
+        }
         [second] = await dequeued(worker, queue.RESEAL, at_once=1)
         assert queue.decode_payload(second.payload)[0] == accounts[1]
     [(attempts, is_new)] = await bench.sql(
         "SELECT attempts, created > now() - interval '1 hour' FROM pgqueuer WHERE id = $1", first.id
     )
     assert (attempts, is_new) == (0, True)
-    assert await queue.taken(bench.storage.database, first.id) == 0
+    assert await queue.count_taken(bench.storage.database, first.id) == 0
 
 
 async def test_one_that_waits_is_taken_when_what_it_is_put_in_for_is_there(bench: Bench) -> None:
@@ -132,7 +134,7 @@ async def test_one_that_waits_is_taken_when_what_it_is_put_in_for_is_there(bench
             await queue.enqueue(connection, queue.RESEAL, account)
             assert await dequeued(worker, queue.RESEAL) == []
         [job] = await dequeued(worker, queue.RESEAL)
-        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == set()
+        assert await queue.begin_again(worker, {job.id: queue.count_asked(job.headers)}) == set()
 
 
 async def test_what_is_put_in_behind_one_that_failed_is_a_job_of_its_own(bench: Bench) -> None:
@@ -144,7 +146,7 @@ async def test_what_is_put_in_behind_one_that_failed_is_a_job_of_its_own(bench: 
         [job] = await dequeued(worker, queue.RESEAL)
         await bench.sql(f"{PICKED} WHERE id = $1", job.id)
         await put_in(bench, account)
-        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == {job.id}
+        assert await queue.begin_again(worker, {job.id: queue.count_asked(job.headers)}) == {job.id}
     states = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer"
     assert await bench.value(states) == "failed queued"
 

@@ -19,7 +19,7 @@ import pytest
 from memrelay import MemrelayError
 from memrelay.errors import TransportError, Unavailable
 from relayer import serve
-from relayer.serve import Ending, attend, bound
+from relayer.serve import Ending, attend, bind
 from relayer.settings import SECRET, Settings, variable
 from relayer.storage import Storage
 from tests.forked import forked
@@ -254,7 +254,7 @@ async def test_who_leaves_lets_a_request_take_its_time(
     monkeypatch.setattr(serve, "GRACE_S", 0)
     patient = replace(settings, embedder="none", request_timeout_s=2 * WAIT_S_MAX)
     ending, ready = Ending(), asyncio.Event()
-    with bound(patient) as sockets:
+    with bind(patient) as sockets:
         serving = asyncio.create_task(attend(storage, patient, sockets, ending, ready.set))
         async with asyncio.timeout(WAIT_S_MAX):
             await ready.wait()

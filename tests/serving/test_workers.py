@@ -18,10 +18,10 @@ import pytest
 from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.objects import strict_json
 from relayer.sealed.unlock import generate_unlock_key
-from relayer.serve import bound, url_of
+from relayer.serve import bind, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
-from relayer.workers.lines import heard, keys_line, read_keys, read_settings, settings_line
+from relayer.workers.lines import keys_line, read_keys, read_lines, read_settings, settings_line
 from relayer.workers.supervisor import refuse_too_many
 from tests.life import until
 from tests.processes import RunningRelayer, create_account, is_there, postgres_of, running_relayer
@@ -224,12 +224,12 @@ class TestWhatCannotStart:
     def test_an_address_that_is_taken(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             settings = Settings(port=taken.getsockname()[1])
-            with pytest.raises(SettingsError, match="RELAYER_PORT"), bound(settings):
+            with pytest.raises(SettingsError, match="RELAYER_PORT"), bind(settings):
                 pytest.fail("two listen there")
 
     @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-name.invalid"])
     def test_an_address_that_is_not_here(self, host: str) -> None:
-        with pytest.raises(SettingsError, match="RELAYER_HOST"), bound(Settings(host=host, port=0)):
+        with pytest.raises(SettingsError, match="RELAYER_HOST"), bind(Settings(host=host, port=0)):
             pytest.fail("it listens there")
 
     def test_no_workers(self) -> None:
@@ -264,10 +264,10 @@ class TestLines:
             for part in (b"on", b"e\ntwo\nth", b"ree\nfour"):
                 theirs.sendall(part)
             theirs.shutdown(socket.SHUT_WR)
-            assert list(heard(ours)) == [b"one\n", b"two\n", b"three\n"], "the rest is no line"
+            assert list(read_lines(ours)) == [b"one\n", b"two\n", b"three\n"], "the rest is no line"
 
     def test_a_free_port_is_one_for_every_address(self) -> None:
-        with bound(Settings(host="localhost", port=0)) as sockets:
+        with bind(Settings(host="localhost", port=0)) as sockets:
             assert len({one.getsockname()[1] for one in sockets}) == 1
             assert all(one.fileno() >= 0 for one in sockets)
         assert all(one.fileno() == -1 for one in sockets)
@@ -275,7 +275,7 @@ class TestLines:
     @pytest.mark.parametrize("host", ["", "127.0.0.1", "::1", "0.0.0.0", "::"])
     def test_what_listens_is_reached_at_the_url_that_is_told(self, host: str) -> None:
         settings = Settings(host=host, port=0)
-        with bound(settings) as sockets:
+        with bind(settings) as sockets:
             for one in sockets:
                 one.listen()
             url = urlsplit(url_of(settings, sockets))

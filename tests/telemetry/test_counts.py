@@ -28,7 +28,7 @@ from relayer.monitoring.readiness import Readiness
 from relayer.sealed.envelope import blob_id
 from relayer.settings import Settings
 from relayer.telemetry import deferred_counters, instruments
-from relayer.telemetry.work import observed
+from relayer.telemetry.work import observe
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.hooks import listening
@@ -330,7 +330,7 @@ async def test_a_run_of_a_job_is_counted_by_its_outcome(
         if error is not None:
             raise error
 
-    run = observed("of a test", work, put_back=TimeoutError)
+    run = observe("of a test", work, put_back=TimeoutError)
     before = counted()
     with nullcontext() if error is None else pytest.raises(type(error)):
         await run(_Job(7))
@@ -345,7 +345,7 @@ def test_a_kind_of_job_has_its_series_before_the_first_run() -> None:
     async def work(_: _Job) -> None:
         pass
 
-    observed("never run", work, put_back=TimeoutError)
+    observe("never run", work, put_back=TimeoutError)
     name = "memrelay_job_duration_seconds_count"
     found = {dict(k)["outcome"] for n, k in counted().values if n == name and NEVER_RUN in k}
     assert found == set(get_args(instruments.Outcome))

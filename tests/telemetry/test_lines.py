@@ -22,7 +22,7 @@ from relayer.logs import JsonFormatter
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import context
-from relayer.telemetry.work import observed
+from relayer.telemetry.work import observe
 from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signer_of, well_formed
 
@@ -230,7 +230,7 @@ async def test_what_a_job_says_has_its_number() -> None:
         logging.getLogger("relayer.jobs").info("at work", extra={"event": "of.a.test"})
 
     with lines("relayer.jobs") as found:
-        await observed("of a test", work, put_back=TimeoutError)(_Job(41))
+        await observe("of a test", work, put_back=TimeoutError)(_Job(41))
         logging.getLogger("relayer.jobs").info("afterwards", extra={"event": "of.a.test"})
     first, after = (line for line in found if line["event"] == "of.a.test")
     [run] = [line for line in found if line.get("kind") == "of a test"]

@@ -194,7 +194,7 @@ async def test_a_request_that_is_cut_off_is_no_success() -> None:
 
     async def cut_off(scope: Scope, *_: object) -> None:
         scope["path_template"] = "/of-a-test"
-        await counts.begun(ASGIConnection(scope), get("/of-a-test")(cut_off))
+        await counts.begin(ASGIConnection(scope), get("/of-a-test")(cut_off))
         raise asyncio.CancelledError
 
     def status(of: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from relayer.sealed.keys import account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import tracing
-from relayer.telemetry.work import observed
+from relayer.telemetry.work import observe
 from relayer.upkeep.provision import NewKey
 from tests.life import WAIT_S_MAX
 from tests.signing import client_of, signer_of
@@ -36,7 +36,7 @@ async def spans() -> AsyncIterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    async with tracing.traced(provider):
+    async with tracing.trace_to(provider):
         yield exporter
 
 
@@ -121,7 +121,7 @@ async def test_a_job(spans: InMemorySpanExporter) -> None:
         raise ValueError(f"zq{uuid.uuid4()}")
 
     with pytest.raises(ValueError, match="zq"):
-        await observed("of a test", work, put_back=TimeoutError)(_Job(41))
+        await observe("of a test", work, put_back=TimeoutError)(_Job(41))
     span = named(spans, "job of a test")  # others' tasks may have real ones
     assert dict(span.attributes or {}) == {"memrelay.job_id": 41}
     assert "zq" not in span.to_json()
@@ -140,7 +140,7 @@ async def test_a_collector_that_stays_silent_holds_up_no_end(
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(Silent())
     monkeypatch.setattr(tracing, "LAST_S", 0.01)
-    async with tracing.traced(provider):
+    async with tracing.trace_to(provider):
         pass
     [last] = [thread for thread in threading.enumerate() if thread.name == tracing.LAST]
     assert last.is_alive()

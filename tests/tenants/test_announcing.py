@@ -14,7 +14,7 @@ from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import CryptoError, blake2b_256
 from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
 from relayer.sealed.unlock import BOXES_MAX, generate_unlock_key
-from relayer.serve import Ending, attend, bound
+from relayer.serve import Ending, attend, bind
 from relayer.settings import Limits
 from relayer.tenants import unlock_directory
 from relayer.tenants.unlock_directory import SEEN, UnlockDirectory
@@ -123,7 +123,7 @@ class TestEveryMinute:
         monkeypatch.setattr(unlock_directory, "ROUND_S", 0.01)
         ending, ready = Ending(), asyncio.Event()
         blocker = await asyncpg.connect(**fresh_database.connect_args)
-        with bound(bench.settings) as sockets:
+        with bind(bench.settings) as sockets:
             async with blocker.transaction():
                 await blocker.execute("LOCK TABLE nonces IN ACCESS EXCLUSIVE MODE")
                 serving = asyncio.create_task(

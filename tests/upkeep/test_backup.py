@@ -23,7 +23,7 @@ import pytest
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
 from relayer.database.migrate import LOCK, has_tables, restoring
-from relayer.installation import NotInstalled, as_found, opened
+from relayer.installation import NotInstalled, as_found, open_storage
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import find_binaries
@@ -308,7 +308,7 @@ SELECT EXISTS (
 
 
 async def start(settings: Settings) -> None:
-    async with opened(settings):
+    async with open_storage(settings):
         pass
 
 
@@ -318,7 +318,7 @@ async def test_an_interrupted_restore_is_seen_and_goes_on(
     """Killed when the dump was loaded, before what was revoked or accepted since was looked at."""
     first, second = lean.data_dir / "first", lean.data_dir / "second"
     for folder in (first, second):
-        async with opened(lean) as storage:
+        async with open_storage(lean) as storage:
             await provision.create_account(storage, label="", custody="managed", clock=utc_now)
         await create(lean, folder, utc_now)
     manifest = Manifest.read(first)
@@ -326,14 +326,14 @@ async def test_an_interrupted_restore_is_seen_and_goes_on(
         again = replace(lean, database_url=empty.url)
         note = restoring(manifest.sha256)
         await load(empty.connect_args, first / "database.dump", then=note)
-        for settings_open in (opened(again), as_found(again)):
+        for settings_open in (open_storage(again), as_found(again)):
             with pytest.raises(NotInstalled, match="is being restored"):
                 async with settings_open:
                     pytest.fail("it is used")
         with pytest.raises(BackupError, match="holds tables"):
             await restore(again, second, utc_now)
         assert await restore(again, first, utc_now) == manifest
-        async with opened(again) as storage:
+        async with open_storage(again) as storage:
             floor = await storage.database.fetch("SELECT floor_s FROM nonce_floor")
             assert floor[0]["floor_s"] > 0, "what was accepted before is not accepted again"
         with pytest.raises(BackupError, match="holds tables"):
@@ -379,13 +379,13 @@ async def test_tables_in_a_schema_that_the_url_names_are_restored(
         await connection.execute("CREATE SCHEMA mem")
         await connection.close()
         there = replace(lean, database_url=f"{full.url}{'&' if '?' in full.url else '?'}{path}")
-        async with opened(there) as storage:
+        async with open_storage(there) as storage:
             await provision.create_account(storage, label="", custody="managed", clock=utc_now)
         await create(there, folder, utc_now)
     async with database_copy(postgres, "template1") as empty:
         again = replace(lean, database_url=f"{empty.url}{'&' if '?' in empty.url else '?'}{path}")
         await restore(again, folder, utc_now)
-        async with opened(again) as storage:
+        async with open_storage(again) as storage:
             assert await storage.database.fetch("SELECT FROM mem.accounts")
 
 

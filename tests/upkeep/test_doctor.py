@@ -13,7 +13,7 @@ import pytest
 from relayer.clock import utc_now
 from relayer.database.migrate import head
 from relayer.identity import make_identity
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
@@ -160,7 +160,7 @@ async def test_a_clock_that_is_off_the_databases_is_told(settings: Settings, min
 
 
 async def test_the_relayers_own_key_is_told(settings: Settings) -> None:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         own = storage.identity.public_key.hex()
         await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
     found = await finding(settings, "identity")

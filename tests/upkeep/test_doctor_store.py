@@ -17,7 +17,7 @@ from relayer.clock import utc_now
 from relayer.database.accounts import newest_accounts
 from relayer.database.blobs import newest_names
 from relayer.identity import make_identity
-from relayer.installation import opened
+from relayer.installation import open_storage
 from relayer.settings import Settings
 from relayer.upkeep import check, doctor, provision, sample
 from relayer.upkeep.doctor import OK, PROBLEM
@@ -56,7 +56,7 @@ async def store_of(settings: Settings) -> doctor.Finding:
 @pytest.fixture
 async def scattered(outside: Settings, blobs_folder: Path) -> Path:
     """The folder of an account's blobs; it has no memory yet."""
-    async with opened(outside) as storage:
+    async with open_storage(outside) as storage:
         new = await provision.create_account(storage, label="", custody="managed", clock=utc_now)
     return blobs_folder / new.account.hex()
 

@@ -31,8 +31,8 @@ from relayer.identity import (
     make_identity,
     take_over,
 )
-from relayer.installation import NotInstalled, as_found, at, opened
-from relayer.run_file import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
+from relayer.installation import NotInstalled, as_found, at, open_storage
+from relayer.run_file import LOCK_FILE, RUNNING_FILE, alone, find_url, is_served, write_run_file
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError
 from relayer.tenants.granting import Granting
@@ -50,13 +50,13 @@ def key_of(settings: Settings) -> Path:
 
 async def populated(settings: Settings) -> Identity:
     """A relayer with an account, and the key that it was written by."""
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         await provision.create_account(storage, label="", custody="managed", clock=utc_now)
         return storage.identity
 
 
 async def accounts_in(settings: Settings) -> list[AccountId]:
-    async with opened(settings) as storage:
+    async with open_storage(settings) as storage:
         rows = await storage.database.fetch("SELECT account_id FROM accounts")
     return [AccountId(row["account_id"]) for row in rows]
 
@@ -65,7 +65,7 @@ async def refused(settings: Settings, why: str) -> None:
     """It does not open, and makes nothing."""
     before = set(settings.data_dir.rglob("*"))
     with pytest.raises(IdentityError, match=why):
-        async with opened(settings):
+        async with open_storage(settings):
             pytest.fail("it goes on with another key")
     assert set(settings.data_dir.rglob("*")) == before
 
@@ -80,11 +80,11 @@ class TestKey:
         elsewhere = f"file:{settings.data_dir / 'elsewhere'}"  # a store that knows of no account
         await refused(replace(settings, blob_store=elsewhere), LOST)
         kept.rename(key_of(settings))
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             assert storage.identity == identity
 
     async def test_nor_for_accounts_that_were_erased(self, settings: Settings) -> None:
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             made = await provision.create_account(
                 storage, label="", custody="sealed", clock=utc_now
             )
@@ -101,14 +101,14 @@ class TestKey:
     ) -> None:
         """Whoever rebuilds with a new key forgets what was forgotten."""
         settings = replace(settings, blob_store=f"file:{tmp_path / 'blobs'}")
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
             await storage.outbox.publish()
             await storage.database.execute("TRUNCATE accounts CASCADE")
         kept = key_of(settings).rename(settings.data_dir / "kept")
         await refused(settings, LOST)
         kept.rename(key_of(settings))
-        async with opened(settings):
+        async with open_storage(settings):
             pass
 
     async def test_another_key_is_refused(self, settings: Settings) -> None:
@@ -124,7 +124,7 @@ class TestKey:
         before = settings.data_dir / "before.key"
         shutil.copy2(key_of(settings), before)
         await succession.rotate(settings, utc_now)
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             assert storage.relayers[0] == first.public_key
             await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
         await refused(replace(settings, key_file=str(before)), "last written")
@@ -132,10 +132,10 @@ class TestKey:
     async def test_a_sealed_account_that_nobody_has_written_to_since_is_ours(
         self, settings: Settings
     ) -> None:
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
         await succession.rotate(settings, utc_now)
-        async with opened(settings):
+        async with open_storage(settings):
             pass
 
     async def test_a_key_goes_on_with_accounts_that_it_took_over(self, settings: Settings) -> None:
@@ -146,14 +146,14 @@ class TestKey:
             take_over(key_of(settings), [lost.public_key])
         assert key_of(settings).stat().st_mode & 0o777 == 0o600
         assert load_taken_over(key_of(settings)) == (lost.public_key,)
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             assert storage.relayers == (storage.identity.public_key,)
         found = {f["check"]: f for f in await doctor.examine(settings)}
         assert found["identity"]["state"] == "ok"
         await succession.rotate(settings, utc_now)
         assert len(load_succession(key_of(settings))) == 1
         assert lost.public_key in load_taken_over(key_of(settings))
-        async with opened(settings):
+        async with open_storage(settings):
             pass
 
     async def test_a_key_that_took_over_is_made_as_the_page_says(self, settings: Settings) -> None:
@@ -165,7 +165,7 @@ class TestKey:
         await asyncio.to_thread(
             subprocess.run, ["sh", "-c", line], cwd=settings.data_dir, check=True
         )
-        async with opened(settings) as storage:
+        async with open_storage(settings) as storage:
             assert storage.identity != lost
 
     def test_a_taken_over_key_that_is_none_is_told(self, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ class TestKey:
         embedded = replace(lean, database_url="")
         await populated(embedded)
         key_of(embedded).unlink()
-        for looking in (as_found(embedded), opened(embedded, new=False)):
+        for looking in (as_found(embedded), open_storage(embedded, new=False)):
             with pytest.raises(IdentityError, match=LOST):
                 async with looking:
                     pytest.fail("it goes on without the key")
@@ -267,7 +267,7 @@ class TestNothingHere:
     async def test_no_database_is_made_beside_one_that_is_elsewhere(
         self, lean: Settings, tmp_path: Path
     ) -> None:
-        async with opened(lean):
+        async with open_storage(lean):
             pass
         untold = replace(lean, database_url="")
         before = sorted(tmp_path.iterdir())
@@ -276,11 +276,11 @@ class TestNothingHere:
             assert done.returncode == 1
             assert "RELAYER_DATABASE_URL is not given" in done.stderr
         with pytest.raises(SettingsError, match=r"database\.elsewhere"):
-            async with opened(untold):
+            async with open_storage(untold):
                 pytest.fail("it begins anew")
         assert sorted(tmp_path.iterdir()) == before
         (tmp_path / "database.elsewhere").unlink()
-        async with opened(untold):
+        async with open_storage(untold):
             assert (tmp_path / "postgres" / "cluster").exists()
 
     async def test_nor_is_the_one_from_before_a_move_opened(
@@ -288,11 +288,11 @@ class TestNothingHere:
     ) -> None:
         """What was erased since is alive in it."""
         embedded = replace(lean, database_url="")
-        async with opened(embedded):
+        async with open_storage(embedded):
             pass
         await populated(lean)
         moved = await accounts_in(lean)
-        for untold in (opened(embedded), as_found(embedded)):
+        for untold in (open_storage(embedded), as_found(embedded)):
             with pytest.raises(SettingsError, match=r"database\.elsewhere"):
                 async with untold:
                     pytest.fail("it goes on with what is outdated")
@@ -333,34 +333,34 @@ class TestOneServer:
                 done = command("serve", "--port", "0", *more, data=tmp_path, database_url=url)
                 assert (done.returncode, done.stdout) == (1, "")
                 assert f"another relayer serves this folder at {relayer.url}" in done.stderr
-            assert running_url(tmp_path) == relayer.url
+            assert find_url(tmp_path) == relayer.url
             key = load_identity(tmp_path / "relayer.key")
             done = command("identity", "rotate", data=tmp_path, database_url=url)
             assert (done.returncode, "Stop the relayer" in done.stderr) == (1, True)
             assert load_identity(tmp_path / "relayer.key") == key
             relayer.command("account", "list")
             relayer.kill()
-            assert running_url(tmp_path) is None
+            assert find_url(tmp_path) is None
             assert (tmp_path / RUNNING_FILE).exists(), "nobody was there to remove it"
         with running_relayer(tmp_path, model_dir, database_url=url, **QUIET) as relayer:
-            assert running_url(tmp_path) == relayer.url
-        assert running_url(tmp_path) is None
+            assert find_url(tmp_path) == relayer.url
+        assert find_url(tmp_path) is None
 
     def test_a_number_that_is_another_process_by_now_does_not_count(self, tmp_path: Path) -> None:
         told = {"pid": os.getpid(), "url": "http://127.0.0.1:9", "workers": 1}
         (tmp_path / RUNNING_FILE).write_text(json.dumps(told))
-        assert running_url(tmp_path) is None
+        assert find_url(tmp_path) is None
         assert not is_served(tmp_path)
         with pytest.raises(OSError, match="no relayer serves"):
             health.ask(tmp_path)
         with alone(tmp_path):
             assert is_served(tmp_path)
-            assert running_url(tmp_path) is None, "that was the one before"
+            assert find_url(tmp_path) is None, "that was the one before"
 
     def test_one_that_does_not_answer_is_told(self, tmp_path: Path) -> None:
         with (
             alone(tmp_path),
-            announced(tmp_path, "http://127.0.0.1:9"),
+            write_run_file(tmp_path, "http://127.0.0.1:9"),
             pytest.raises(OSError, match=r"at http://127\.0\.0\.1:9 does not answer: .*refused"),
         ):
             health.ask(tmp_path)
@@ -384,7 +384,7 @@ class TestOneServer:
     def test_nobody_else_gets_in(self, tmp_path: Path) -> None:
         with (
             alone(tmp_path),
-            announced(tmp_path, "http://127.0.0.1:9"),
+            write_run_file(tmp_path, "http://127.0.0.1:9"),
             pytest.raises(Conflict, match=r"serves this folder at http://127\.0\.0\.1:9$"),
             alone(tmp_path),
         ):
@@ -435,7 +435,7 @@ class TestOneServer:
 async def test_a_mistyped_key_file_makes_no_folder(lean: Settings, tmp_path: Path) -> None:
     mistyped = replace(lean, key_file=str(tmp_path / "sercets" / "relayer.key"))
     with pytest.raises(IdentityError, match=r"There is no folder .*sercets.*--key-file"):
-        async with opened(mistyped):
+        async with open_storage(mistyped):
             pass
     assert not (tmp_path / "sercets").exists()
 

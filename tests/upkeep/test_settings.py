@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relayer.settings import Settings, SettingsError, may_lack_tls, unknown_variables
+from relayer.settings import Settings, SettingsError, list_unknown_variables, may_lack_tls
 from tests.conftest import TestDatabase
 from tests.processes import QUIET, command, running_relayer
 
@@ -124,7 +124,7 @@ class TestStart:
 
     def test_a_variable_that_is_no_setting_is_told(self) -> None:
         names = ["HOME", "RELAYER_PORTT", "RELAYER_PORT", "OPENAI_API_KEY", "RELAYER_OWNER_KEY"]
-        assert unknown_variables([*names, "RELAYER_DATABASE_URL_FILE"]) == ["RELAYER_PORTT"]
+        assert list_unknown_variables([*names, "RELAYER_DATABASE_URL_FILE"]) == ["RELAYER_PORTT"]
 
     def test_it_starts_all_the_same(
         self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase

@@ -47,7 +47,7 @@ MADE: Mapping[Any, Callable[[Any], object]] = {
     accounts.SettingsBody: lambda b: accounts.settings_of(b, AccountSettings()),
     keys.RotationBody: keys.reseal_of,
     keys.GrantBody: repr,
-    events.WebhookBody: events._wanted,
+    events.WebhookBody: events._parse_wanted,
     moving.ImportBody: moving.arrival_of,
     namespaces.NamespaceBody: repr,
     consolidating.ConsolidateBody: lambda b: bodies.namespace_of(b.namespace),

@@ -119,7 +119,7 @@ WORDS = Parser(
 def _conversation(data: bytes) -> None:
     """What the rules make of a conversation: everything but sealing what they found."""
     text = data.decode(errors="replace")
-    conversation.transcript(conversation.heard(text))
+    conversation.transcript(conversation.select_messages(text))
     transcripts.transcript_problem(text)
     rules.SentenceExtractor()._extract(Excerpt(text=text, occurred_at=NOW))
 
