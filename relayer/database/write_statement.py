@@ -69,7 +69,8 @@ _PARAMETERS: Final[Mapping[str, Callable[["Write"], object]]] = {
     "types": lambda w: [m.type for m in w.memories],
     "turn_writers": lambda w: [e.writer for e in w.episodes],
     "sources": lambda w: [m.source for m in w.memories],
-    "stored_ats": lambda w: [m.stored_at for m in w.memories],
+    # Not after the change that stores it, whose time is what later changes are compared with.
+    "stored_ats": lambda w: [min(m.stored_at, w.now) for m in w.memories],
     "revisions_of": lambda w: [m.revision_of for m in w.memories],
     "superseded_ats": lambda w: [m.state.superseded_at for m in w.memories],
     "superseded_bys": lambda w: [m.state.superseded_by for m in w.memories],

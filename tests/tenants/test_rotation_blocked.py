@@ -140,7 +140,7 @@ async def test_while_something_moves_no_more_is_looked_at(
     await bench.sql(f"{LOSE} AND memory_id = $1", gone.id)
     await owner.rotate(reseal="all")
     store = Counted(bench.storage.blobs)
-    monkeypatch.setattr(bench.services.rotations, "_blobs", store)
+    monkeypatch.setattr(bench.services.rotations._progress, "_blobs", store)
     assert (await progress(owner)).blocked == [Blocked(gone.id, TEAM, "missing")]
     assert store.asked == LOOK_AT_ONCE
 
@@ -158,7 +158,7 @@ async def test_of_a_store_that_is_away_nothing_is_missing(
     owner = await rotator(bench, "managed")
     await bench.remember(await owner.caller(), "Anna prefers tea.")
     await owner.rotate(reseal="all")
-    monkeypatch.setattr(bench.services.rotations, "_blobs", Away())
+    monkeypatch.setattr(bench.services.rotations._progress, "_blobs", Away())
     found = await progress(owner)
     assert (found.blocked, [entry.remaining for entry in found.namespaces]) == ([], [1])
 
