@@ -124,7 +124,10 @@ class Settings:
         values |= {name: value for name, value in overrides.items() if value is not None}
         for name in ("url", "account_id", "private_key"):
             if not values.get(name):
-                raise ConfigError(f"Set {VARIABLES[name]}, or make a profile with `memrelay init`.")
+                raise ConfigError(
+                    f"Set {VARIABLES[name]}, or make a profile: type `memrelay init URL`, or"
+                    " `memrelay init --local` for a relayer on this machine."
+                )
         for name in _TEXTS:
             if not isinstance(values.get(name, ""), str):
                 raise ConfigError(f"In the profile {path}, {name} is a text.")

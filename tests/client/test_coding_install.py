@@ -213,6 +213,67 @@ def test_hooks_of_all_folders_take_the_place_of_a_projects(home: Home, host: str
     assert len(home(host, "status")["projects"]) == 1  # its namespace stays
 
 
+@pytest.mark.parametrize("host", ["claude", "codex", "gemini"])
+def test_hooks_from_elsewhere_are_replaced_and_run_once(home: Home, host: str) -> None:
+    """They come with a file from another machine, or stay behind when an environment moves."""
+    path = home.folder / FILES[host][0]
+    stop = HOSTS[host].events["stop"].name
+    home(host, "install")
+    text = path.read_text().replace(find_words(path, stop)[0], "/gone/memrelay")
+    (home.machine.profile.parent / "installed.json").unlink()
+    groups = json.loads(text)
+    # One of the user's stands in the same group, as a person may arrange them.
+    say = {"type": "command", "command": "say done"}
+    groups["hooks"][stop][0]["hooks"].append(say)
+    path.write_text(json.dumps(groups, indent=2))
+    assert home(host, "install", "--dry-run")["changes"][0]["state"] == "would be changed"
+    assert "installed" in home.states(host, "install")
+    state = home(host, "status")
+    assert [len(found) for found in state["hooks"].values()] == [1] * len(HOSTS[host].events)
+    assert "/gone/" not in path.read_text()
+    assert json.loads(path.read_text())["hooks"][stop][0] == {"hooks": [say]}
+    assert "installed" not in home.states(host, "install")
+    home(host, "uninstall")
+    assert json.loads(path.read_text())["hooks"] == {stop: [{"hooks": [say]}]}
+
+
+def test_hooks_without_a_record_can_be_taken_back_after_an_install(home: Home) -> None:
+    path = home.folder / FILES["claude"][0]
+    home("claude", "install")
+    (home.machine.profile.parent / "installed.json").unlink()
+    home("claude", "install")
+    home("claude", "uninstall")
+    assert "hook" not in path.read_text()
+
+
+def test_no_project_gets_hooks_beside_those_of_all_folders(home: Home) -> None:
+    home("claude", "install")
+    (home.machine.profile.parent / "installed.json").unlink()
+    project = home.folder / "shop"
+    project.mkdir()
+    home("claude", "install", "--project", str(project))
+    assert not list(project.rglob("*.json"))
+
+
+def test_status_names_a_program_that_is_gone(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home("claude", "install")
+    path = home.folder / FILES["claude"][0]
+    path.write_text(path.read_text().replace(find_words(path, "Stop")[0], "/gone/memrelay"))
+    argv = ["claude", "status", "--profile", str(home.machine.profile)]
+    assert main(argv, {"HOME": str(home.folder)}) == 0
+    told = capsys.readouterr().out
+    assert "/gone/memrelay is gone" in told
+    assert "`memrelay claude install`" in told
+
+
+def find_words(path: Path, event: str) -> list[str]:
+    """The words of our command for an event in a file."""
+    [group] = json.loads(path.read_text())["hooks"][event]
+    return [word for word in shlex.split(group["hooks"][0]["command"]) if word != "exec"]
+
+
 def test_homes_that_were_moved_are_found(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     moved = {
         "claude": ("CLAUDE_CONFIG_DIR", "settings.json"),

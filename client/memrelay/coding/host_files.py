@@ -7,7 +7,7 @@ It does not own how a file is changed (`installing/config_files.py`) or what hos
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from memrelay.coding.hosts import HOSTS, Host
 from memrelay.installing.config_files import Change
 from memrelay.installing.documents import Document
+from memrelay.installing.errors import Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +104,47 @@ def hook_command(
 def find_commands(host: Host, document: Document) -> dict[str, list[str]]:
     """Return our commands that stand in a file, by event."""
     found: dict[str, list[str]] = {}
+    for event, command, _ in _find_handlers(host, document):
+        found.setdefault(event, []).append(command)
+    return found
+
+
+def find_strays(host: Host, document: Document, own: Sequence[Change]) -> list[Steps]:
+    """Return the paths of our hooks in a file that none of our changes has made, in order.
+
+    They come with a file from another machine, or from a profile that is gone. Each would run
+    beside those of an install, so that a turn would be kept twice.
+    """
+    values = [(change.path, change.value) for change in own]
+    strays = list[Steps]()
+    for _, _, path in _find_handlers(host, document):
+        group = path[:3]
+        if (group[:2], document.get(group)) in values:
+            continue
+        # A group that runs nothing is a fault to some hosts.
+        strays.append(path if len(document.get(path[:-1])) > 1 else group)
+    return strays
+
+
+def find_program_of(command: str) -> Path | None:
+    """Return the program that a hook's command starts, None if its words cannot be told."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    return next((Path(word) for word in words if word != "exec"), None)
+
+
+def _find_handlers(host: Host, document: Document) -> Iterator[tuple[str, str, Steps]]:
+    """Yield the event, the command and the path of each hook of ours."""
     for event, told in host.events.items():
         groups = document.get(("hooks", told.name))
-        for group in groups if isinstance(groups, list) else []:
+        for number, group in enumerate(groups if isinstance(groups, list) else []):
             handlers = group.get("hooks") if isinstance(group, dict) else None
-            for handler in handlers if isinstance(handlers, list) else []:
+            for place, handler in enumerate(handlers if isinstance(handlers, list) else []):
                 command = handler.get("command") if isinstance(handler, dict) else None
                 if isinstance(command, str) and f" hook {event} --host {host.name} " in command:
-                    found.setdefault(event, []).append(command)
-    return found
+                    yield event, command, ("hooks", told.name, number, "hooks", place)
 
 
 assert set(FILES) == set(HOSTS)

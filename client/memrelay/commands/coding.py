@@ -26,7 +26,7 @@ from memrelay.config import (
     agents_folder,
     spool_folder,
 )
-from memrelay.installing.config_files import Change, ConfigFile
+from memrelay.installing.config_files import ConfigFile
 from memrelay.secure_files import replace_file
 
 _PLAIN: Final = (
@@ -81,8 +81,13 @@ def install(shell: Shell) -> None:
         for purpose, file, wanted in scene.changes():
             installations = scene.installations(purpose)
             missing = installations.find_missing(file, wanted)
-            backup = installations.install(file, wanted) if missing and not dry else None
-            report.append(_report(purpose, file.path, missing, backup, dry=dry))
+            strays = scene.find_strays(file) if purpose == "hooks" else []
+            backup = None
+            if (missing or strays) and not dry:
+                backup = installations.install(file, wanted, strays)
+            changes = [f"{'.'.join(map(str, path))}: take out" for path in strays]
+            changes += map(str, missing)
+            report.append(_report(purpose, file.path, changes, backup, dry=dry))
     report.append(_install_skill(scene, dry=dry))
     if namespace:
         report.append(_choose(scene, namespace, dry=dry))
@@ -196,14 +201,14 @@ def _uninstall_skill(scene: Scene, *, dry: bool) -> dict[str, Any]:
 
 
 def _report(
-    purpose: str, path: Path, missing: list[Change], backup: Path | None, *, dry: bool
+    purpose: str, path: Path, changes: list[str], backup: Path | None, *, dry: bool
 ) -> dict[str, Any]:
-    state = "kept" if not missing else "would be changed" if dry else "installed"
+    state = "kept" if not changes else "would be changed" if dry else "installed"
     return {
         "what": purpose,
         "file": str(path),
         "state": state,
-        "changes": [str(change) for change in missing],
+        "changes": changes,
         "backup": None if backup is None else str(backup),
     }
 

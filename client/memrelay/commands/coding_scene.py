@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memrelay.coding.host_files import FILES, HostFiles, hook_changes
+from memrelay.coding.host_files import FILES, HostFiles, find_commands, find_strays, hook_changes
 from memrelay.coding.hosts import HOSTS, Host
 from memrelay.coding.memory import hooks_folder
 from memrelay.commands.shell import Shell
 from memrelay.config import agent_name, agent_path, profile_path
 from memrelay.errors import ConfigError
 from memrelay.installing.config_files import Change, ConfigFile, Installations
+from memrelay.installing.errors import Steps
 from memrelay.installing.mcp_clients import McpClient, find_client
 from memrelay.installing.program import find_program
 
@@ -80,8 +81,14 @@ class Scene:
         return self.files.hooks_path(self.shell.environ, project)
 
     def has_user_hooks(self) -> bool:
-        """Return whether the hooks are installed for all folders."""
-        return self.installations("hooks").find(self.hooks_path(None)) is not None
+        """Return whether hooks of ours stand in the file for all folders, whoever wrote them."""
+        document = ConfigFile(self.hooks_path(None), "json").document
+        return bool(find_commands(self.host, document))
+
+    def find_strays(self, file: ConfigFile) -> list[Steps]:
+        """Return the paths of our hooks in a file that no install of this profile has made."""
+        installed = self.installations("hooks").find(file.path)
+        return find_strays(self.host, file.document, installed.changes if installed else ())
 
     def changes(self) -> Iterator[tuple[str, ConfigFile, list[Change]]]:
         """Yield what is to be in which file, for which purpose; two may be in one file, in turn."""

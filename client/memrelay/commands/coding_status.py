@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memrelay.coding.codex_trust import TRUSTED, find_trust
-from memrelay.coding.host_files import find_commands
+from memrelay.coding.host_files import find_commands, find_program_of
 from memrelay.coding.memory import CodingMemory, chosen_projects
 from memrelay.coding.projects import project_of
 from memrelay.commands.coding_scene import Scene
@@ -46,12 +46,16 @@ def status(shell: Shell) -> None:
 
 
 def _memory_state(scene: Scene) -> dict[str, Any]:
+    path = agent_path(scene.agent, scene.owner, scene.shell.environ)
     try:
         memory = CodingMemory.load(scene.agent, "", str(scene.owner), scene.shell.environ)
     except ConfigError as error:
-        return {"profile": None, "fault": str(error), "waiting": 0, "outage": None}
+        fault = str(error)
+        if not path.exists():
+            fault = f"no key of its own yet: type `memrelay {scene.host.name} install`"
+        return {"profile": None, "fault": fault, "waiting": 0, "outage": None}
     return {
-        "profile": str(agent_path(scene.agent, scene.owner, scene.shell.environ)),
+        "profile": str(path),
         "fault": None,
         "waiting": memory.waiting_count,
         "outage": memory.outage.reason,
@@ -70,16 +74,28 @@ def _trust(scene: Scene) -> dict[str, str] | None:
         return None
 
 
+def _find_gone(value: dict[str, Any]) -> list[Path]:
+    """Return the programs that hooks and tools name and that are not there any more."""
+    commands = [command for found in value["hooks"].values() for command in found]
+    programs = {find_program_of(command) for command in commands}
+    programs |= {Path(word) for word in (value["mcp"] or ())[:1]}
+    absolute = (one for one in programs if one is not None and one.is_absolute())
+    return sorted(one for one in absolute if not one.exists())
+
+
 def _status_lines(scene: Scene, value: dict[str, Any]) -> Iterator[str]:
     command = f"memrelay {scene.host.name} install"
     missing = [event for event, found in value["hooks"].items() if not found]
     twice = [event for event, found in value["hooks"].items() if len(found) > 1]
+    gone = _find_gone(value)
     if not missing:
         yield f"hooks    installed in {scene.hooks_path(scene.project)}"
     else:
         yield f"hooks    missing ({', '.join(missing)}): type `{command}`"
     if twice:
-        yield f"hooks    there twice ({', '.join(twice)}): take one of each out"
+        yield f"hooks    there twice ({', '.join(twice)}): type `{command}`"
+    for program in gone:
+        yield f"program  {program} is gone, and is still named there: type `{command}`"
     yield f"tools    {'installed' if value['mcp'] else f'missing: type `{command}`'}"
     yield f"skill    {'installed' if value['skill'] else f'missing: type `{command}`'}"
     yield f"agent    {value['agent']}, {value['profile'] or value['fault']}"

@@ -202,10 +202,13 @@ class Installations:
         """Return the changes that a file has not."""
         return [change for change in changes if not change.is_made(file.document)]
 
-    def install(self, file: ConfigFile, changes: Sequence[Change]) -> Path | None:
+    def install(
+        self, file: ConfigFile, changes: Sequence[Change], strays: Sequence[Steps] = ()
+    ) -> Path | None:
         """Make changes in a file, in the place of those made before; return the backup's path.
 
-        None says that the file has them all already, or was not there before.
+        None says that the file has them all already, or was not there before. `strays` are paths
+        of what is ours and was not made here, in order: that goes for good.
 
         Raises:
             NotEditable: the file cannot be changed in these places alone.
@@ -217,16 +220,20 @@ class Installations:
         for one in made:
             if one.change not in changes and not _is_replaced(one, changes):
                 document = _undo(document, one)
+        for path in reversed(strays):
+            document = document.without(path, depth=0)
         for change in changes:
             document, one = _make(document, change, made)
             kept.append(one)
         data = document.text.encode()
-        if data == file.data and file.exists:
+        if data == file.data and file.exists and not strays:
             return None
         backup = file.path.with_name(f"{file.path.name}.before-memrelay-{self._purpose}")
         original: str | None = "backup" if file.exists else "absent"
         if old is not None:
             original = old.original if old.written == _digest(file.data) else None
+        if strays:
+            original = None
         if file.exists and (old is None or original is None):
             replace_file(backup, file.data, mode=0o600)
         # Remembered first: what is written can then always be taken back.
