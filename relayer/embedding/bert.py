@@ -138,7 +138,7 @@ def _levels(values: Array, peaks: Array) -> tuple[Array, Array]:
 
 
 def _scores_bias(g: _Encoder) -> str:
-    """What is added to attention scores, (texts, 1, 1, tokens): 0, or −1e9 for padding."""
+    """Return the addend of attention scores, (texts, 1, 1, tokens): 0, or −1e9 for padding."""
     mask = g.node("Cast", "mask", to=TensorProto.FLOAT)
     absent = g.node("Sub", g.number(1.0), mask)
     return g.node("Unsqueeze", g.node("Mul", absent, g.number(_MASKED)), g.integers(1, 2))

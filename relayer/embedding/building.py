@@ -1,4 +1,4 @@
-"""Which embedders the settings name.
+"""The choice of embedders by the settings.
 
 Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`models.py`).
 

@@ -1,4 +1,4 @@
-"""What turns texts into unit vectors, as everything that needs vectors knows it.
+"""The interface of embedders, which turn texts into unit vectors.
 
 Not here: the embedders, each in a module of its own with the libraries that it needs (`builtin.py`,
 `openai.py`); which of them the settings name (`building.py`); the cache and the batches around one
@@ -23,7 +23,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a model knows of a text.
+    """The share of a text that a model knows.
 
     Attributes:
         share: of its tokens, 0–1. Those of a word that is spelt letter by letter are not known.
@@ -79,7 +79,7 @@ class Embedder(Protocol):
 
 
 class Closable(Protocol):
-    """What holds connections or threads until it is closed."""
+    """An object that holds connections or threads until it is closed."""
 
     async def close(self) -> None:
         """Let go of them."""

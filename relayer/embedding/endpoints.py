@@ -33,7 +33,7 @@ QUERY_WAIT_S_MAX: Final = 0.3  # one backoff: an agent's turn waits, and words f
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an OpenAI-compatible API is, and the key to it if it needs one."""
+    """The address of an OpenAI-compatible API, and the key to it if it needs one."""
 
     base_url: str = field(repr=False)
     api_key: str | None = field(default=None, repr=False)
@@ -41,7 +41,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed, in words of our own, and what that means for further ones."""
+    """The cause of a failed attempt, in words of our own, and what that means for further ones."""
 
     cause: str
     retry: bool = False  # the same endpoint may answer the same request later in this call

@@ -56,7 +56,7 @@ class Graph:
         return self.tensor(f"integers.{values}", np.array(values, np.int64))
 
     def node(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """What `op` makes of its inputs."""
+        """Add a node that applies `op` to its inputs; return the name of its output."""
         return self.nodes(op, *inputs, outputs=1, domain=domain, **attributes)[0]
 
     def nodes(
@@ -71,7 +71,7 @@ class Graph:
         return names
 
     def output(self, op: str, *inputs: str, name: str) -> None:
-        """What `op` makes of its inputs, as the graph's output `name`."""
+        """Add a node that applies `op` to its inputs, as the graph's output `name`."""
         self._nodes.append(helper.make_node(op, list(inputs), [name], name=name))
 
     def unit(self, x: str, *, name: str) -> None:

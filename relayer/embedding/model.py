@@ -47,7 +47,7 @@ def default_folder(published: Published) -> Path:
 
 
 def folder_of(published: Published, model_dir: str) -> Path:
-    """Where its files are: the English model's in the folder `model_dir`, another's within it."""
+    """Return the folder of its files: `model_dir` for the English model, else one within it."""
     if not model_dir:
         return default_folder(published)
     return Path(model_dir) if published is ENGLISH else Path(model_dir) / published.name

@@ -150,7 +150,7 @@ class OpenAIEmbedder:
 
 
 def splitter_of(tokens_max: int, folder: Path | None = None) -> Splitter:
-    """What splits texts for a model that takes so many tokens, by the tokenizer in a folder."""
+    """Return a splitter for a model that takes so many tokens, by the tokenizer in a folder."""
     if folder is None:
         tokenizer, special = None, _SPECIAL_TOKENS_MAX
     else:

@@ -88,7 +88,7 @@ class Splitter:
 
     @property
     def name(self) -> str:
-        """How texts are cut, for telling vectors of other passages apart: "254+32 tokens"."""
+        """Return the name of how texts are cut, which tells vectors apart: "254+32 tokens"."""
         unit = "bytes" if self.tokenizer is None else "tokens"
         return f"{self._tokens_max}+{self._overlap_tokens} {unit}"
 

@@ -38,7 +38,7 @@ _WORD: Final = "memory"  # which no endpoint has a reason to refuse
 
 @dataclass(frozen=True)
 class _Form:
-    """What a request has: how vectors are to be written, or not; a list, or a single text."""
+    """The form of a request: how vectors are to be written, or not; a list, or a single text."""
 
     has_encoding: bool
     is_list: bool
@@ -117,7 +117,10 @@ class RemoteModel:
         return outcome
 
     async def _finds_another_than(self, form: _Form) -> bool:
-        """Whether a refusal was about this form; of several in a row, not each is looked into."""
+        """Look for another form after a refusal; true if the form has changed.
+
+        Of several refusals in a row, not each is looked into.
+        """
         self._refusals += 1
         number = self._refusals
         async with self._finding:  # for a call that was refused beside another one

@@ -56,7 +56,7 @@ def _vocabulary(weights: Weights) -> Array:
 
 
 def _neighbours(g: Graph, tokens: str, mask: str, width: int) -> str:
-    """What each token is beside its neighbours, `width` of them with itself."""
+    """Return each token mixed with its neighbours, `width` of them with itself."""
     x = _dense(g, tokens, f"proj{width}", f"proj_b{width}")
     x = _norm(g, x, str(width))
     for layer in (1, 2):

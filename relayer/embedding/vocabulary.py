@@ -1,4 +1,4 @@
-"""What a model knows of a text, told by how its tokenizer takes the words apart.
+"""Measurement of how much of a text a model knows, by how its tokenizer takes words apart.
 
 Not here: what follows for a query (`query.fusion`), cutting texts (`passages.py`).
 
@@ -38,7 +38,7 @@ def measure_coverage(tokenizer: Tokenizer | None, text: str) -> Coverage:
 
 
 def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Coverage:
-    """What a vocabulary of one language knows: words that it has pieces for, not only letters."""
+    """Measure a vocabulary of one language: it knows words that it has pieces for, not letters."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     tokens = zip(encoding.word_ids, encoding.tokens, encoding.offsets, strict=True)
     unknown = signs = 0
@@ -57,7 +57,7 @@ def _by_word_pieces(tokenizer: Tokenizer, unknown_token: str, text: str) -> Cove
 
 
 def _by_unigrams(tokenizer: Tokenizer, text: str) -> Coverage:
-    """What a vocabulary of several languages knows of `text`: whole words of it, where it has them.
+    """Measure a vocabulary of several languages: it knows whole words of `text`, where it has them.
 
     Where words are not told apart by spaces, a piece of one character is a word like any other.
     """
@@ -87,13 +87,13 @@ def _by_unigrams(tokenizer: Tokenizer, text: str) -> Coverage:
 
 
 def _to_coverage(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Coverage:
-    """What is known of a text of so many tokens; signs that are not count where nothing else is."""
+    """Return the coverage of a text; unknown signs count only where nothing else is there."""
     share = known / (known + unknown) if known or unknown else float(not signs)
     return Coverage(share, tuple(dict.fromkeys(spelt)))
 
 
 def _is_foreign_by_letters(parts: Sequence[str]) -> bool:
-    """Whether a word is spelt in letters of which the model knows no words: it knows Latin ones."""
+    """Return true if a word is spelt in non-Latin letters of which the model knows no words."""
     letters = [part for part in parts if any(map(_is_letter, part))]
     latin = any(unicodedata.name(part[0], "").startswith("LATIN") for part in letters)
     return len(letters) > 1 and not latin and all(len(part) == 1 for part in letters)
@@ -104,12 +104,12 @@ def _is_letter(char: str) -> bool:
 
 
 def _is_wide(char: str) -> bool:
-    """Whether a character belongs to a script of East Asia, of which one can be a word."""
+    """Return true if a character belongs to a script of East Asia, of which one can be a word."""
     return unicodedata.east_asian_width(char) in "WF"
 
 
 def _is_by_letters(word: str, pieces: Sequence[_Span]) -> bool:
-    """Whether a word is in a script of which the model knows the letters and no word.
+    """Return true if a word is in a script of which the model knows the letters and no word.
 
     In Latin letters it is an acronym or a code, which says nothing of the words around it.
     """

@@ -139,7 +139,7 @@ def _without_prelude(words: list[str]) -> tuple[list[str], bool]:
 
 
 class Form(Enum):
-    """Which kind of sentence a clause is."""
+    """The kind of sentence that a clause is."""
 
     QUESTION = auto()
     ORDER = auto()

@@ -1,4 +1,4 @@
-"""What makes a sentence worth remembering: a table of named cues with weights.
+"""Cues that make a sentence worth remembering: a table of names with weights.
 
 It does not own what becomes of them (`judge.py`), nor what must not be kept whatever its cues
 (`injection_filter.py`).

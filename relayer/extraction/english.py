@@ -1,4 +1,4 @@
-"""How much an English sentence states of the world of whoever says it, by how it is built.
+"""Weights of English sentences: how much each states of its speaker's world, by how it is built.
 
 It does not own other languages (`talk.py`), clauses (`clauses.py`), classes of words
 (`english_words.py`), nor the cues that make a sentence important (`cues.py`).
@@ -50,7 +50,9 @@ from relayer.extraction.english_words import (
 
 @dataclass(frozen=True)
 class Weight:
-    """What a sentence states: `score` is above zero if anything; `is_hedged` if it is no certainty.
+    """The weight of a sentence: `score` is above zero if it states anything.
+
+    `is_hedged` if it is no certainty.
 
     Attributes:
         anchors: signs that place it in somebody's world, in the clause that states most.

@@ -31,7 +31,7 @@ _FACT_WORDS_MIN: Final = 2  # a word alone says nothing of anything, "I'm vegan.
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What facts are taken from: text, its time if known, and how memories that are known begin."""
+    """The source of facts: a text, its time if known, and the beginnings of known memories."""
 
     text: str
     occurred_at: datetime | None = None
@@ -61,7 +61,7 @@ class Extractor(Protocol):
 
     @property
     def name(self) -> str:
-        """What an answer calls it: `MODEL` or `RULES`."""
+        """Return its name in answers: `MODEL` or `RULES`."""
         ...
 
     async def extract(self, excerpt: Excerpt) -> list[Fact]:

@@ -1,4 +1,4 @@
-"""Whether a sentence is worth remembering, by the cues it holds, who says it and how.
+"""The verdict on a sentence: worth remembering or not, by its cues, who says it and how.
 
 It does not own the cues (`cues.py`), splitting a conversation (`conversation.py`), nor choosing
 the best (`rules.py`).

@@ -65,7 +65,7 @@ _FIELDS_TOO: Final = frozenset("system sistema système система agent bot
 
 @dataclass(frozen=True)
 class _Label:
-    """What a line begins with; its own text begins at `end`."""
+    """The label that a line begins with; its own text begins at `end`."""
 
     word: str
     role: Role | None

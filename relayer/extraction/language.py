@@ -1,4 +1,4 @@
-"""Which language a sentence is in, and how wide a text is.
+"""The language of a sentence, and the width of a text.
 
 It does not own the words that say what a sentence is about (`cues.py`), nor what is talk in a
 language (`talk.py`).

@@ -1,4 +1,4 @@
-"""Which part of a message is its author's own: not code, output, quotes, blocks, reasoning.
+"""The author's own part of a message: not code, output, quotes, blocks, reasoning.
 
 It does not own telling messages apart (`conversation.py`), whose mail a mail is (`mails.py`), nor
 which lines a program wrote (`output.py`).

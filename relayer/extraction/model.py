@@ -133,7 +133,7 @@ def _prompt(excerpt: Excerpt) -> str:
 
 @dataclass(frozen=True)
 class _Context:
-    """What a model was shown, as its facts are compared with it."""
+    """The texts that a model was shown, as its facts are compared with them."""
 
     evidence: Evidence
     years: set[str]

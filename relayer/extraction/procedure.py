@@ -1,4 +1,4 @@
-"""How something is done again and again, out of episodes: by a language model, or by rules.
+"""Procedures, which are done again and again, out of episodes: by a language model, or by rules.
 
 It does not own storing: whatever is found is only proposed, and waits for approval there.
 
@@ -55,7 +55,7 @@ SCHEMA: Final[dict[str, object]] = {
 
 @dataclass(frozen=True)
 class Procedure:
-    """How something is done, and the places of the episodes that show it."""
+    """The steps of a procedure, and the places of the episodes that show it."""
 
     text: str = field(repr=False)
     episodes: tuple[int, ...]
@@ -69,7 +69,7 @@ class ProcedureFinder:
 
     @property
     def is_paid(self) -> bool:
-        """Whether a language model is asked, which costs money."""
+        """Return true if a language model is asked, which costs money."""
         return self._model is not None
 
     async def find(self, episodes: Sequence[Episode]) -> list[Procedure]:

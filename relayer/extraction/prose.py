@@ -1,4 +1,4 @@
-"""Where a sentence ends in running text, and what stays together although one ends in it.
+"""The ends of sentences in running text, and what stays together although one ends in it.
 
 It does not own lines and lists (`lists.py`, `sentences.py`).
 

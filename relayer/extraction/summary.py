@@ -38,7 +38,7 @@ class Summariser:
 
     @property
     def is_paid(self) -> bool:
-        """Whether a language model is asked, which costs money."""
+        """Return true if a language model is asked, which costs money."""
         return self._model is not None
 
     async def summarise(self, episodes: Sequence[Episode]) -> str | None:

@@ -135,7 +135,7 @@ _INITIALS_MAX: Final = 5
 
 
 class Evidence:
-    """What a model was shown, as facts are compared with it."""
+    """The texts that a model was shown, as facts are compared with them."""
 
     def __init__(self, texts: Sequence[str], occurred_at: datetime | None, years: set[str]) -> None:
         source = normalize("NFKC", "\n".join(texts))

@@ -1,4 +1,4 @@
-"""What says nothing to remember in other languages than English: small talk, questions, orders.
+"""Talk that holds nothing to remember, in other languages than English: chat, questions, orders.
 
 It does not own English (`english.py`), nor telling languages apart (`language.py`).
 

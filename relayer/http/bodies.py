@@ -1,4 +1,4 @@
-"""What request bodies have in common: strictness, limits, and the domain objects of their members.
+"""Strictness and limits that request bodies share, and the parsing of their members.
 
 Not here: the bodies, which stand beside their routes. Bodies of our own routes refuse unknown
 members; MemWal's tolerate them.
@@ -61,7 +61,7 @@ class Change(Strict):
 
 
 class ScoringWeights(Strict):
-    """How much meaning, age and importance count."""
+    """Weights of meaning, age and importance in a score."""
 
     semantic: Weight = 1.0
     recency: Weight = 0.0
@@ -95,7 +95,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _complaint(found: str) -> str:
-    """What msgspec found, in words that come from our forms alone."""
+    """Return msgspec's complaint in words that come from our forms alone."""
     place = _PLACE.search(found)
     where = f"in {place[1]}" if place else "in the body"
     if missing := _MISSING.search(found):

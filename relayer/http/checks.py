@@ -350,7 +350,7 @@ class Guard:
         return answer
 
     async def _claims(self, request: SignedHeaders) -> bool:
-        """Whether an unknown key has just proven to be one that its account brought along."""
+        """Claim an unknown key for its account; true if the account brought that key along."""
         if request.account is None:
             return False
         return await self._accounts.claim(request.account, request.public_key)
@@ -377,7 +377,7 @@ class Guard:
     async def _count(
         self, account: AccountId, key: PublicKey, weight: int, now: datetime
     ) -> tuple[Room, ...]:
-        """What the windows have left after this request; nothing is counted without limits."""
+        """Count this request and return the room left in each window; no windows without limits."""
         if self._settings.rate_limit == "off":
             return ()
         counted = windows(self._settings, key, now)

@@ -58,7 +58,7 @@ _CAUSES: Final[dict[int, Rejection]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a connection may take.
+    """Limits of a connection: seconds, bytes and number.
 
     Attributes:
         head_s: from the beginning of a connection or request until its head is there, and from an

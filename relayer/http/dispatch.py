@@ -1,4 +1,4 @@
-"""How a handler is called that takes a body and parts of the application, and no other parameters.
+"""Calls handlers that take a body and parts of the application, and no other parameters.
 
 Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`middleware.py`).
 
@@ -74,7 +74,7 @@ def call_plainly(app: Litestar, parts: Mapping[str, Any], made: Mapping[str, Mad
 
 
 def _is_plain(handler: HTTPRouteHandler, enough: Set[str]) -> bool:
-    """Whether there is nothing to a handler but what `_Plain` does."""
+    """Return true if a handler needs nothing but what `_Plain` does."""
     parameters = handler.parsed_fn_signature.parameters
     return (
         parameters.keys() <= enough

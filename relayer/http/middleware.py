@@ -118,7 +118,9 @@ class JsonRequest(Request[Any, Any, Any]):
 
 
 class JsonResponse(Response[Any]):
-    """What a route returns, as JSON: of a dictionary the framework's own would make two objects.
+    """A route's answer as JSON; for a dictionary, without the framework's two objects.
+
+    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
 
     A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
     """
@@ -143,7 +145,7 @@ def json_answer(content: dict[str, Any], status: int) -> ASGIApp:
 
 
 def _says_json(scope: Scope) -> bool:
-    """Whether a body is said to be plain JSON in UTF-8, or nothing is said."""
+    """Return true if a body is declared as plain JSON in UTF-8, or not declared at all."""
     said = header(scope, b"content-type")
     packed = header(scope, b"content-encoding") not in (None, "identity")
     if said is None or said == "application/json":
@@ -295,7 +297,7 @@ def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
 
 
 def _is_long(message: Any) -> bool:
-    """Whether an answer, by its head or its whole body, may have to wait for its client."""
+    """Return true if an answer's head or whole body is so large that it may wait for its client."""
     if message["type"] == "http.response.start":
         told = (v for name, v in message.get("headers", ()) if name == b"content-length")
         return int(next(told, 0)) > TAKEN_BYTES
@@ -363,7 +365,7 @@ def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respons
 
 
 def _where(error: HTTPException) -> str:
-    """Which members were wrong, by name only."""
+    """Return a message that names the wrong members, and none of their values."""
     extra = error.extra if isinstance(error.extra, list) else []
     keys = [e["key"] for e in extra if isinstance(e, dict) and isinstance(e.get("key"), str)]
     named = ", ".join(k for k in keys if k.replace(".", "").replace("_", "").isalnum())

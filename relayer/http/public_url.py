@@ -59,7 +59,7 @@ class StripPrefix:
 
 
 def _first(listed: str) -> str:
-    """What the proxy nearest to the client said, where each one appends."""
+    """Return the first part of a header, which the proxy nearest to the client wrote."""
     return listed.partition(",")[0].strip()
 
 

@@ -24,7 +24,7 @@ WindowId = tuple[bytes, datetime]  # subject and start: what names a window of a
 
 @dataclass(frozen=True)
 class Room:
-    """What a window has left after a request, which may be less than nothing."""
+    """The room that a window has left after a request, which may be less than nothing."""
 
     name: str
     limit: int
@@ -42,7 +42,7 @@ class Window:
     limit: int
 
     def room(self, used: int, now: datetime) -> Room:
-        """What is left of it, and after how many seconds the next one opens."""
+        """Return the room left after `used` requests, and the seconds until the next window."""
         ends = self.id[1] + self.length
         reset_s = math.ceil((ends - now).total_seconds())
         return Room(self.name, self.limit, self.limit - used, max(1, reset_s))
@@ -75,7 +75,7 @@ def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
 
 
 def rooms(counted: list[Window], used: Mapping[WindowId, int], now: datetime) -> tuple[Room, ...]:
-    """What each window has left, the one that is nearest to its end first."""
+    """Return the room in each window, the one that is nearest to its end first."""
     found = [window.room(used[window.id], now) for window in counted]
     return tuple(sorted(found, key=lambda room: (room.left, -room.reset_s)))
 
@@ -93,7 +93,7 @@ class FullKeys:
     def of(
         self, account: AccountId, key: PublicKey, now: datetime
     ) -> Mapping[WindowId, int] | None:
-        """What was used, or None where the key's window has room."""
+        """Return the counts of a full key, or None where the key's window has room."""
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._used = minute, {}

@@ -1,4 +1,4 @@
-"""Who may found an account over HTTP.
+"""The rule of who may found an account over HTTP.
 
 Not here: founding itself (`tenants/granting.py`).
 
@@ -45,7 +45,7 @@ class Registration:
 
 
 def is_direct(request: ASGIConnection[Any, Any, Any, Any]) -> bool:
-    """Whether the request came to this machine by one of its own names, through no proxy."""
+    """Return true if the request came to this machine by one of its own names, through no proxy."""
     if any(name in request.headers for name in _FORWARDING):
         return False
     try:

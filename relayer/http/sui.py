@@ -1,4 +1,4 @@
-"""What MemWal's clients expect of a blockchain: a package that exists, a session that is signed.
+"""The answers of a blockchain that MemWal's clients need: a package and a signed session.
 
 Not here: MemWal's routes (`memwal.py`). Pure: bytes in, bytes out.
 
@@ -29,7 +29,7 @@ _SKEW_MS: Final = 300_000
 
 
 class RpcError(TypedDict):
-    """Why a call has no result."""
+    """The reason why a call has no result."""
 
     code: int
     message: str
@@ -162,7 +162,7 @@ def _b64(value: object) -> bytes:
 
 
 def _personal_message(session_public_key: bytes, created_ms: int) -> bytes:
-    """What a Sui wallet signs: blake2b-256 of intent, length and text."""
+    """Return the digest that a Sui wallet signs: blake2b-256 of intent, length and text."""
     created = datetime.fromtimestamp(created_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     text = (
         f"Accessing keys of package {PACKAGE_ID} for {_TTL_MINUTES} mins from {created} UTC, "

@@ -54,7 +54,7 @@ FOUND_BYTES_MAX: Final = 100_000  # of the facts of a turn and their words, of t
 
 @dataclass(frozen=True)
 class Extractors:
-    """Who finds facts.
+    """The extractors of facts.
 
     Attributes:
         first: finds them while a request waits.
@@ -155,7 +155,7 @@ class Analysis:
     async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
     ) -> Excerpt:
-        """What the extractor is shown. Only a model has a use for what is known already."""
+        """Return the excerpt for the extractor; only a model has a use for what is known."""
         return await excerpt_of(caller, conversation, related if self._model is not None else ())
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:

@@ -40,7 +40,7 @@ class _Waiting:
     )
 
     def goes_with(self, other: "_Waiting") -> bool:
-        """Whether the same keys open both, and neither goes alone."""
+        """Return true if the same keys open both, and neither goes alone."""
         same = (self.account, self.keys) == (other.account, other.keys)
         return same and not (self.alone or other.alone)
 

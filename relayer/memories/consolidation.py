@@ -93,7 +93,10 @@ class Consolidator:
         return True
 
     async def _access(self, account: AccountId, row: Row) -> Access | None:
-        """Who asked for a run, if it may still write there; the schedule needs no right."""
+        """Return the access of who asked for a run, if it may still write there.
+
+        The schedule needs no right.
+        """
         actor = PublicKey(row["actor"])
         if actor == self._ledger.relayer:
             return self._ledger.unasked(account, await self._accounts.settings(account))

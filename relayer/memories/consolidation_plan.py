@@ -1,4 +1,4 @@
-"""What there is to consolidate in a namespace, and what a run would do: nothing is changed here.
+"""Plans of consolidation: the work in a namespace and what a run would do, without any change.
 
 Not here: doing it (`consolidation.py`), which memories say the same (`merging.py`), beginning,
 listing and undoing runs (`runs.py`), SQL (`database.consolidation`). Source: SPEC §19.
@@ -88,7 +88,7 @@ class OpenedEpisode:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do, as far as it was looked at; without a model's proposals."""
+    """The actions that a run would take, without a model's proposals, as far as was looked."""
 
     actions: Sequence[Action]
     more: bool
@@ -125,7 +125,7 @@ class Planner:
         self._clock = clock
 
     async def plan(self, caller: Caller, namespace: Namespace) -> Plan:
-        """What a run would do now; nothing is changed, and no model is asked.
+        """Return the actions that a run would take now; change nothing and ask no model.
 
         Raises:
             NotAllowed: not a reader of the namespace, or its key is missing.
@@ -172,7 +172,7 @@ class Planner:
         )
 
     async def merges(self, work: Work, ids: Sequence[uuid.UUID]) -> list[Merge]:
-        """What of these can be merged with anything in the namespace."""
+        """Return the merges of these memories with others of the namespace."""
         found = await self._opened(work, ids)
         pairs = await rows.alike(
             self._database,
@@ -258,7 +258,7 @@ class Planner:
 def _blind_words(
     work: Work, found: Sequence[tuple[Row, Draft]]
 ) -> list[tuple[uuid.UUID, int, int]]:
-    """What others that say the same would be found by, in each epoch: (memory, epoch, token)."""
+    """Return words that find others that say the same, by epoch: (memory, epoch, token)."""
     return [
         (row["memory_id"], key.epoch, index.token(key, "w", word))
         for row, draft in found

@@ -1,4 +1,4 @@
-"""What becomes of memories that a newer fact speaks against, by the account's own rule; pure.
+"""The account's rule for memories that a newer fact speaks against; pure.
 
 Not here: noticing a contradiction (`extraction`), changing states (`journal/states.py`). Source:
 SPEC §13.
@@ -52,7 +52,7 @@ def settled(
 
 
 def _yields(row: Row, other: Memory, draft: Draft) -> bool:
-    """Whether a memory gives way to a fact that speaks against it."""
+    """Return true if a memory gives way to a fact that speaks against it."""
     if row["pinned"] or row["revision"] != other.revision or _is_doubtful(draft, other):
         return False
     if draft.said_at is None:  # it is said right now: again since it was asked, by another request?
@@ -61,6 +61,6 @@ def _yields(row: Row, other: Memory, draft: Draft) -> bool:
 
 
 def _is_doubtful(draft: Draft, other: Memory) -> bool:
-    """Whether a fact is of low confidence, or of less than a memory."""
+    """Return true if a fact is of low confidence, or of less than a memory."""
     greater = CONFIDENCES[: CONFIDENCES.index(draft.confidence)]
     return draft.confidence == "low" or other.confidence in greater

@@ -46,7 +46,7 @@ RULES_AFTER: Final = "rules after the model failed: "  # how the name of such ru
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """What to analyze; `kept_at` is since when it is kept as a turn."""
+    """A conversation to analyze; `kept_at` is since when it is kept as a turn."""
 
     text: str = field(repr=False)
     namespace: Namespace
@@ -71,7 +71,7 @@ class Extracted:
 
 
 def cause_of(error: RelayerError | TimeoutError) -> str:
-    """Why a language model failed, in fixed words."""
+    """Return the cause of a language model's failure, in fixed words."""
     if isinstance(error, TimeoutError):
         return "deadline"
     return error.cause or "unavailable"
@@ -118,7 +118,10 @@ def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
 async def excerpt_of(
     caller: Caller, conversation: Conversation, related: Sequence[Memory]
 ) -> Excerpt:
-    """What an extractor is shown; a kept turn and memories may be older than the setting."""
+    """Return the excerpt for an extractor, redacted by today's setting.
+
+    A kept turn and memories may be older than the setting.
+    """
     said, _ = await without_secrets(caller.access, conversation.text)
     known = [memory.text for memory in related if memory.text is not None]
     texts = [
@@ -128,7 +131,7 @@ async def excerpt_of(
 
 
 def as_draft(conversation: Conversation) -> Draft:
-    """What is sealed as a turn."""
+    """Return the draft that is sealed as a turn."""
     return Draft(
         text=conversation.text,
         namespace=conversation.namespace,
@@ -139,7 +142,7 @@ def as_draft(conversation: Conversation) -> Draft:
 
 
 def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
-    """What was sealed as a turn.
+    """Return the draft that was sealed as a turn.
 
     Raises:
         CryptoError: altered, or the key of its epoch is missing.
@@ -154,8 +157,10 @@ def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) ->
 
 
 def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) -> list[rows.Mark]:
-    """What a conversation as a whole led to, so that a repeated request asks no model again: its
-    turn, which waits for its facts, or `NOTHING` but these."""
+    """Return the marks of a whole conversation, lest a repeated request ask a model again.
+
+    They lead to its turn, which waits for its facts, or to `NOTHING` but these.
+    """
     marks = marks_under(caller, conversation, WHOLE)
     return [rows.Mark(*marks[0], leads_to)] if marks else []
 
@@ -238,8 +243,11 @@ def _same(fact: Fact, known: Sequence[Memory], contents: Contents) -> Memory | N
 
 
 def _stands_for(memory: Memory, fact: Fact) -> bool:
-    """Whether a memory that says what a fact says is as good as it; how long it lives, storing sees
-    to. Something is said to the letter once only, and what was rejected is so in any words."""
+    """Return true if a memory that says what a fact says is as good as it.
+
+    Storing sees to how long it lives. Something is said to the letter once only, and what was
+    rejected is so in any words.
+    """
     to_the_letter = memory.kind == fact.kind and _to_the_letter(memory, fact)
     if to_the_letter or memory.state.review == REJECTED:
         return True

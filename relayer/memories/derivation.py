@@ -80,7 +80,7 @@ class Deriver:
         return True
 
     async def _summarised(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
-        """Whether these episodes have a summary now."""
+        """Summarise these episodes; true if they have a summary now."""
         read = await self._planner.episodes(work, ids)
         if len(read) < EPISODES_MIN:
             return False
@@ -101,7 +101,7 @@ class Deriver:
         return await self._store(work, draft, read, run_rows.SUMMARY)
 
     async def _asked(self, work: Work, answer: Awaitable[T]) -> T | None:
-        """What a model says; None where it never answers this, though it answers others.
+        """Return a model's answer, or None where it never answers this, though it answers others.
 
         Raises:
             Unavailable: it is away, or may answer this another time.

@@ -40,7 +40,7 @@ RECEIPT_ITEMS_MAX: Final = 500  # so that a signed receipt stays below 64 KiB
 
 @dataclass
 class Erasure:
-    """What was erased: memories and turns, their blobs, and the receipts that say so."""
+    """The ids and blobs of memories and turns that were erased, and the receipts that say so."""
 
     ids: list[uuid.UUID] = field(default_factory=list)
     blob_ids: list[bytes] = field(default_factory=list)
@@ -254,7 +254,7 @@ def _sign(
 
 
 def _row_id(row: Row) -> uuid.UUID:
-    """That of a memory's revision, or a turn's own."""
+    """Return the id of a memory's revision, or a turn's own."""
     row_id: uuid.UUID = row.get("row_id", row["memory_id"])
     return row_id
 

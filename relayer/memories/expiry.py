@@ -30,7 +30,7 @@ APPLIED_MAX: Final = 50_000  # of one request, whose deadline they have to meet
 
 @dataclass(frozen=True)
 class Kept:
-    """How long a namespace keeps memories; `changed` of those there were given another end."""
+    """The time for which a namespace keeps memories, and how many were given another end."""
 
     ttl_s: int | None
     changed: int

@@ -44,7 +44,7 @@ Waits = Callable[[AccountId, Container[bytes], Container[uuid.UUID] | None], Awa
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """What is to be forgotten of a namespace: whatever fits all of it."""
+    """A choice of memories to forget in a namespace: those that fit all of it."""
 
     namespace: Namespace
     kind: str | None = None
@@ -59,7 +59,7 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class Forgotten:
-    """What was erased, or would be.
+    """The outcome of an erasure, or of its rehearsal.
 
     Attributes:
         matched: how many there were; of these, `erased` are gone, and with `more` some are left.
@@ -139,8 +139,7 @@ class Forgetting:
     async def _fates(
         self, access: Access, ids: Sequence[uuid.UUID]
     ) -> tuple[dict[uuid.UUID, Fate], set[Namespace]]:
-        """What the key may know of each: that it is there, was there, or nothing; and where those
-        are that are there.
+        """Return each id's fate, as far as the key may know it, and the namespaces of those there.
 
         Raises:
             NotAllowed: the key only reads there.
@@ -188,7 +187,7 @@ class Forgetting:
             )
 
     async def _erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
-        """Whether an outside store has still to delete something of these erased memories."""
+        """Return true if an outside store has still to delete some of these erased memories."""
         blobs = await erasure_rows.erased_blobs(self._database, account=account, memory_ids=ids)
         return bool(blobs) and await self._pending(account, blobs)
 
@@ -236,7 +235,7 @@ class Forgetting:
         return await self._erase_found(access, chosen.namespace, find, matched)
 
     async def _matches(self, caller: Caller, chosen: Filter, namespace_id: int) -> list[rows.Match]:
-        """What to look for: once, or once in every epoch where keyed hashes are looked for."""
+        """Return the matches to look for: one, or one an epoch for keyed hashes."""
         match = rows.Match(
             kind=chosen.kind,
             writer=chosen.writer,

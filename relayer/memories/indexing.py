@@ -89,7 +89,7 @@ class Indexer:
             raise NotAllowed("A namespace's key is missing.", code="unlock_required")
 
     async def waits(self, account: AccountId, namespace_ids: Sequence[int] | None = None) -> bool:
-        """Whether any memory of these namespaces, or of the account, is out of date."""
+        """Return true if any memory of these namespaces, or of the account, is out of date."""
         return bool(
             await vector_rows.due(
                 self._database,

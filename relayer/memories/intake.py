@@ -60,7 +60,7 @@ from relayer.tenants.namespaces import Namespaces
 
 @dataclass(frozen=True)
 class Remembered:
-    """What became of a request, in its order.
+    """The outcome of a request, in its order.
 
     `receipts` are for what was new, `others` for what else came of it: memories that it superseded,
     approved, prolonged or replaced.
@@ -73,7 +73,7 @@ class Remembered:
 
 @dataclass
 class Submission:
-    """What is to be written for one request, as far as is known by now.
+    """The drafts to write for one request, as far as is known by now.
 
     `now` is its one time: what it looks by, and when its memories were made. An attempt that finds
     something gone takes that out of `prepared`, and moves `now` behind it.
@@ -216,7 +216,7 @@ class Intake:
     async def _recognise(
         self, account: AccountId, prepared: Sequence[Prepared], now: datetime
     ) -> Known:
-        """Which drafts came before: by idempotency key first, then by what they say.
+        """Return the drafts that came before: by idempotency key first, then by what they say.
 
         Raises:
             Conflict: an idempotency key came back with another text.
@@ -234,7 +234,7 @@ class Intake:
         return recognised(prepared, facts, marked, now)
 
     async def _are_there(self, account: AccountId, marks: Sequence[rows.Mark]) -> bool:
-        """Whether another request has left one of these."""
+        """Return true if another request has left one of these marks."""
         names = [mark.mark for mark in marks]
         return bool(await rows.find_marks(self._database, account=account, marks=names))
 
@@ -296,7 +296,7 @@ def _effects(
     op: str,
     origin: Origin | None,
 ) -> Effects:
-    """What storing these memories does beside."""
+    """Return the side effects of storing these memories."""
     drafts = {memory.memory_id: prepared[n].draft for n, memory in memories.items()}
     links = [
         state_rows.Link(m, state_rows.CONTRADICTS, d.contradicts.id)

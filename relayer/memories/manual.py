@@ -202,7 +202,7 @@ def new_upload(
     writer: PublicKey,
     created_at: datetime,
 ) -> rows.NewMemory:
-    """What is stored of foreign bytes."""
+    """Return the row that is stored for foreign bytes."""
     return rows.NewMemory(
         memory_id=new_id(),
         namespace_id=entry.namespace_id,

@@ -31,7 +31,7 @@ LAST_SEQ: Final = 2**63 - 1
 
 
 class Narrowing(TypedDict, total=False):
-    """What to list: see `listing.Filters`."""
+    """Filters of a list: see `listing.Filters`."""
 
     kind: str | None
     writers: Sequence[bytes] | None

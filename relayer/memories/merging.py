@@ -1,4 +1,4 @@
-"""Which of two memories that say the same is kept, if they may be merged at all; pure.
+"""The choice of the memory to keep of two that say the same, if they may be merged; pure.
 
 Not here: finding such pairs (`consolidation_plan.py`, `database.consolidation`), merging them
 (`consolidation.py`).
@@ -50,7 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Merge:
-    """That one memory is to be superseded by another that says the same."""
+    """A pair of memories that say the same, of which the kept one supersedes the merged one."""
 
     kept: Candidate
     merged: Candidate
@@ -64,7 +64,7 @@ def telling_words(draft: Draft) -> list[str]:
 
 
 def merge_of(one: Candidate, other: Candidate) -> Merge | None:
-    """How two memories are merged; None where they must both stay.
+    """Return the merge of two memories; None where they must both stay.
 
     Kept is what is pinned, else newer: a namespace may come to keep things for a time only, and the
     older one would end first. Of one moment, what is said more often, else longer, is kept.

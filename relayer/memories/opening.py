@@ -34,7 +34,7 @@ _STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding 
 
 @dataclass(frozen=True)
 class Drafts:
-    """What became of rows that were to be opened.
+    """The outcome of opening rows.
 
     Attributes:
         opened: (row, draft) of those that open.
@@ -49,14 +49,14 @@ class Drafts:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is asking, and the namespace keys that came with the request."""
+    """The access of who is asking, and the namespace keys that came with the request."""
 
     access: Access
     keys: Keys = field(repr=False)
 
 
 class Page(list[T]):
-    """What fits into one answer, and the cursor of the next page, None where there is none."""
+    """The items of one answer, and the cursor of the next page, None where there is none."""
 
     def __init__(self, items: Iterable[T], cursor: int | None) -> None:
         super().__init__(items)
@@ -125,7 +125,7 @@ class Opener:
         ]
 
     async def turns(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
-        """What turns hold, in their order; None where the blob is lost or altered.
+        """Return the drafts of turns, in their order; None where the blob is lost or altered.
 
         Raises:
             NotAllowed: `unlock_required`.
@@ -146,7 +146,7 @@ class Opener:
         return drafts
 
     async def drafts(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> Drafts:
-        """What these rows' blobs hold; left out is what other keys or a later release open."""
+        """Open these rows' blobs; leave out those that other keys or a later release open."""
         names = [to_base64url(row["blob_id"]) for row in found]
         blobs = await self._blobs.get_many(account, names)
         drafts, altered, missing = [], set(), set()
@@ -185,7 +185,7 @@ def shown_id(row: Row) -> uuid.UUID:
 
 
 def has_key(keys: Keys, row: Row) -> bool:
-    """Whether the key that a row was sealed under is at hand."""
+    """Return true if the key that a row was sealed under is at hand."""
     try:
         return bool(key_of(keys, row))
     except NotAllowed:
@@ -205,7 +205,7 @@ def key_of(keys: Keys, row: Row) -> NamespaceKey:
 
 
 def size_of(row: Row) -> int:
-    """How many bytes a row's blob has, sealed."""
+    """Return the size of a row's blob, sealed, in bytes."""
     size: int = row["size_bytes"]
     return size
 

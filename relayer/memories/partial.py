@@ -57,24 +57,24 @@ class Partial:
 
     @property
     def refused(self) -> int:
-        """How many passages the embedder did not take."""
+        """Count the passages that the embedder did not take."""
         return self.offered - len(self.vectors)
 
     @property
     def size_bytes(self) -> int:
-        """What its vectors take."""
+        """Return the size of its vectors in bytes."""
         return sum(vector.nbytes for vector in self.vectors)
 
 
 class Partials:
-    """What slices have left behind, of all accounts."""
+    """Vectors that slices have left behind, of all accounts."""
 
     def __init__(self, *, seconds: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._kept: dict[_Name, Partial] = {}
 
     def take(self, account: AccountId, row: Row) -> Partial | None:
-        """What there is of a memory, which is no longer kept."""
+        """Remove the partial of a memory and return it, or None."""
         return self._kept.pop(_name(account, row), None)
 
     def keep(self, account: AccountId, row: Row, partial: Partial) -> bool:

@@ -94,7 +94,7 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """What was found.
+    """The hits of a search.
 
     Attributes:
         hits: best first.
@@ -168,7 +168,7 @@ class RecallService:
         return ranking, admitted, dropped
 
     async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
-        """What words find; what meaning finds behind it, if that is too little.
+        """Search by words; search by meaning behind them, if they find too little.
 
         What is near only beside the best that words found is no reason not to ask meaning, and
         comes behind both, as far as meaning cannot tell.
@@ -200,7 +200,7 @@ class RecallService:
         return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
 
     async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
-        """What is looked up, while the model makes vectors of it beside this thread."""
+        """Start to embed the query, and look up its words and times beside this thread."""
         keys = await self._keys(caller, query.namespaces)
         now = query.as_of or self._clock()
         numbers = sorted({number for number, _ in keys})
@@ -224,7 +224,7 @@ class RecallService:
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
     ) -> list[Hit]:
-        """What is found for one end of a long query, or for a whole one, best first."""
+        """Return the hits for one end of a long query, or for a whole one, best first."""
         known, vectors = prepared.known, prepared.vectors
         if vectors.ends > 1:
             part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
@@ -308,7 +308,7 @@ class RecallService:
         return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
     def _known(self, query: Query, used: frozenset[str]) -> Coverage:
-        """How much of the query meaning can tell, which counts where words can tell, too."""
+        """Return the coverage of a query; full unless both words and meaning search."""
         return self._embedder.known(query.text, used) if query.mode == "hybrid" else FULL_COVERAGE
 
     @time_stage("recall.open")
@@ -358,7 +358,7 @@ class RecallService:
 
 
 def _retrieve(embedding: "asyncio.Future[QueryVectors]") -> None:
-    """Where something else failed first, nobody awaits this failure: asyncio must not log it."""
+    """Retrieve the failure of an embedding that nobody awaits any more, lest asyncio log it."""
     if not embedding.cancelled():
         embedding.exception()
 
@@ -376,6 +376,6 @@ def redacted_query(caller: Caller, query: Query) -> Query:
 
 
 def _parsing_size(query: Query) -> int:
-    """How much work it is to find its words and times, as `offload` measures it."""
+    """Estimate the work to find a query's words and times, as `offload` measures it."""
     others = (len(other) for each in query.aliases.values() for other in each)
     return PARSING * (len(query.text) + len(query.goal or "") + sum(others))

@@ -1,4 +1,4 @@
-"""Which drafts of a write are new, which were said before, and what is answered for each; pure.
+"""Recognition of drafts that are new or were said before, and the answer for each; pure.
 
 Not here: looking things up (`intake.py`), storing them (`writer.py`).
 
@@ -24,7 +24,7 @@ from relayer.tenants.namespaces import NamespaceEntry
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of one draft."""
+    """The outcome for one draft."""
 
     id: uuid.UUID
     namespace: Namespace
@@ -53,13 +53,13 @@ class Same:
 
     @classmethod
     def of_row(cls, row: Row) -> "Same":
-        """What one of `known_facts` or `find_marks` is."""
+        """Return the match that a row of `known_facts` or `find_marks` stands for."""
         said = row["kind"], row["importance"], row["confidence"], row["review"]
         return cls(row["memory_id"], row["embedded"], *said)
 
     @classmethod
     def of(cls, memory: Memory) -> "Same":
-        """What a memory is that says the same in other words."""
+        """Return the match that a memory stands for, which says the same in other words."""
         said = memory.kind, memory.importance, memory.confidence, memory.state.review
         return cls(memory.id, memory.status == "done", *said)
 
@@ -88,7 +88,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Known:
-    """What the account already has of a request: draft number → memory.
+    """The drafts of a request that the account already has: draft number → memory.
 
     Attributes:
         marked: numbers of drafts that an earlier request with their idempotency key brought.
@@ -110,7 +110,7 @@ class Known:
         return {m.id: m.revision for m in alike if m is not None} | by_fact
 
     def _is_alike(self, n: int) -> bool:
-        """Whether a draft was recognised in other words than its own."""
+        """Return true if a draft was recognised in other words than its own."""
         return n in self.found and n not in self.marked and n not in self.facts
 
 
@@ -155,7 +155,7 @@ def marked_memory(marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, R
 
 
 def outlives(one: datetime | None, other: datetime | None) -> bool:
-    """Whether the one expiry, as given, comes after the other; none is for ever."""
+    """Return true if the one expiry, as given, comes after the other; none is for ever."""
     return other is not None and (one is None or one > other)
 
 
@@ -165,7 +165,7 @@ def recognised(
     marked: Mapping[bytes, Row],
     now: datetime,
 ) -> Known:
-    """Which drafts came before, given the rows that their fingerprints and marks lead to.
+    """Recognise the drafts that came before, by the rows of their fingerprints and marks.
 
     Raises:
         Conflict: an idempotency key came back with another text.
@@ -257,7 +257,7 @@ def outcomes(
     known: Known,
     changes: Mapping[uuid.UUID, Change] | None = None,
 ) -> list[Stored]:
-    """What became of each draft, in their order; of what is known, it tells what that is."""
+    """Return the outcome for each draft, in their order; for a recognised one, its memory."""
     changes = changes or {}
     by_fact = {
         (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): Same(

@@ -1,4 +1,4 @@
-"""What is known already where a conversation is analyzed: memories that it touches, and the newest.
+"""Memories that are known where a conversation is analyzed: those it touches, and the newest.
 
 Not here: which facts say the same as one of them (`conversations.py`).
 """

@@ -55,7 +55,7 @@ log = logging.getLogger("relayer.reseal")
 
 @dataclass(frozen=True)
 class _Opened:
-    """What a blob held, and when it was sealed first."""
+    """The record that a blob held, and when it was sealed first."""
 
     record: bytes
     created_ms: int
@@ -134,7 +134,7 @@ class Resealer:
     async def _open(
         self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
     ) -> dict[uuid.UUID, _Opened]:
-        """What these rows' blobs hold; an altered one is noted as that and not tried again."""
+        """Open these rows' blobs; note an altered one as that, and do not try it again."""
         names = {row["memory_id"]: to_base64url(row["blob_id"]) for row in page}
         blobs = await self._blobs.get_many(account, list(names.values()))
         opened: dict[uuid.UUID, _Opened] = {}
@@ -216,7 +216,7 @@ def _reach(keys: Keys) -> tuple[Sequence[Namespace] | None, int]:
 
 
 def _opened(account: AccountId, key: NamespaceKey, row: Row, blob: bytes | Corrupted) -> _Opened:
-    """What a row's blob holds.
+    """Return the record in a row's blob.
 
     Raises:
         CryptoError: it is not what the row speaks of.

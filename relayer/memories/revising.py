@@ -41,7 +41,7 @@ EDIT: Final = "edit"
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """What to change of a memory; members that are not in `changes` stay.
+    """Changes to a memory; members that are not in `changes` stay.
 
     Attributes:
         changes: names of `Draft`'s members → what they are to be.
@@ -55,7 +55,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Edited:
-    """What became of an edit; without a receipt, nothing had to be changed."""
+    """The outcome of an edit; without a receipt, nothing had to be changed."""
 
     id: uuid.UUID
     revision: int
@@ -168,7 +168,7 @@ class Reviser:
                 )
 
     async def _before(self, caller: Caller, row: Row, edit: Edit) -> Draft:
-        """What the memory says now, if it may be edited."""
+        """Return the memory's draft as it is now, if it may be edited."""
         if edit.revision is not None and edit.revision != row["revision"]:
             raise Conflict(
                 f"The memory is at revision {row['revision']} by now.", code="memory.revision"
@@ -323,12 +323,12 @@ async def _check_unchanged(change: AccountChange, row: Row) -> None:
 
 
 def _in_order(value: object) -> object:
-    """What an edit says, so that metadata in another order say the same."""
+    """Return an edited value with its keys in order, so that the same metadata are equal."""
     return dict(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
 def _said(draft: Draft) -> tuple[Any, ...]:
-    """What a draft says, as it comes back from where it was sealed."""
+    """Return a draft's content, as it comes back from where it was sealed."""
     return (
         draft.text,
         draft.kind,

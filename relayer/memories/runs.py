@@ -260,8 +260,11 @@ async def _settle(
 
 
 def _is_as_left(action: Row, left: dict[uuid.UUID, Row], *, is_said: bool) -> bool:
-    """Whether the memories of an action are as it left them; with `is_said`, what the first of them
-    says holds, if only in the words of another that it was merged into since."""
+    """Return true if the memories of an action are as it left them.
+
+    With `is_said`, what the first of them says holds, if only in the words of another that it was
+    merged into since.
+    """
     row = left.get(action["memory_id"])
     if row is None or row["stored_at"] > action["created_at"]:
         return False

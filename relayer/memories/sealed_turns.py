@@ -105,7 +105,7 @@ class SealedTurns:
         )
 
     async def open(self, account: AccountId, keys: Keys, row: Row) -> Draft:
-        """What was said in the turn of a row.
+        """Open the blob of a turn's row.
 
         Raises:
             Corrupted: its blob is missing; or altered, with the code `ALTERED`.

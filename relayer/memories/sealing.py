@@ -1,4 +1,4 @@
-"""How a draft becomes sealed rows: without secrets, in an envelope, under blind words; pure.
+"""Sealing of a draft into rows: without secrets, in an envelope, under blind words; pure.
 
 Not here: storing them (`writer.py`), formats (`sealed`).
 """
@@ -95,7 +95,7 @@ def check_words(memory: rows.NewMemory) -> rows.NewMemory:
 
 
 def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:
-    """What drafts of facts or turns that say the same have in common, under one key."""
+    """Return the fingerprint that drafts which say the same share under one key."""
     return index.fingerprint(
         key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
     )

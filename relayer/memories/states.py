@@ -118,5 +118,5 @@ def _check_successor(
 
 
 def _is_there(row: Row, now: datetime) -> bool:
-    """Whether a memory has not expired."""
+    """Return true if a memory has not expired."""
     return row["expires_at"] is None or bool(row["expires_at"] > now)

@@ -71,8 +71,10 @@ class TurnFacts:
     async def answered(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
     ) -> Analyzed | None:
-        """What an earlier request with the same idempotency key led to: facts, or a turn that
-        waited then."""
+        """Return what an earlier request with the same idempotency key led to.
+
+        That is facts, or a turn that waited then.
+        """
         if conversation.idempotency_key is None:
             return None
         # Its facts first: they may have come while another request let it wait.
@@ -123,7 +125,7 @@ class TurnFacts:
     async def submission(
         self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
     ) -> Submission:
-        """What is attempted to be stored of a conversation's facts."""
+        """Prepare the submission that stores a conversation's facts."""
         return await self._intake.prepare(
             caller.access,
             caller.keys,
@@ -239,11 +241,11 @@ class TurnFacts:
         return replace(waits, receipts=done.receipts)
 
     async def waits(self, caller: Caller, before: Analyzed) -> bool:
-        """Whether the other request only let the conversation wait, whose facts are here."""
+        """Return true if the other request only let the conversation wait, whose facts are here."""
         turn, account = before.pending, caller.access.account
         return turn is not None and await self._turns.pending(account, turn) is not None
 
 
 async def problem_of(conversation: Conversation, facts: Sequence[object]) -> str | None:
-    """Why a conversation without facts could not be read, if that is why it has none."""
+    """Return the reason why a conversation without facts could not be read, if there is one."""
     return None if facts else await asyncio.to_thread(transcript_problem, conversation.text)

@@ -119,7 +119,7 @@ class Turns:
         return turn
 
     async def failures(self, access: Access) -> rows.Failures:
-        """How many turns wait that a key may know of, and at how many the model failed of late."""
+        """Count the waiting turns that a key may know of, and those the model failed at of late."""
         account, names = access.account, access.namespaces
         numbers = None if names is None else await self._namespaces.numbers(account, names)
         return await rows.failures(

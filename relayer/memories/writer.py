@@ -211,7 +211,7 @@ class Writer:
             await self.embed_soon(change, [archive_id, memory.memory_id])
 
     async def _follow_up(self, change: AccountChange, batch: Batch) -> None:
-        """What has to happen after this write, promised in the same transaction."""
+        """Promise the work that follows this write, in the same transaction."""
         connection, account = change.connection, change.account
         if batch.manual_vector is not None:
             await vector_rows.insert_manual_vector(
@@ -271,8 +271,10 @@ async def _erase_expired(change: AccountChange, replaced: Sequence[uuid.UUID]) -
 
 
 async def _vouched(change: AccountChange, batch: Batch) -> tuple[Batch, list[Subject], int]:
-    """What of a batch is not there yet, what its receipts have to name, and how many bytes the
-    turn frees that its facts come from."""
+    """Return the new part of a batch, the subjects of its receipts, and the bytes that are freed.
+
+    The bytes are those of the turn that its facts come from.
+    """
     names, origin, freed = batch.names, batch.origin, 0
     subjects = [*map(memory_subject, batch.memories)]
     if origin is not None and origin.waiting:
@@ -394,13 +396,13 @@ def _full() -> QuotaExceeded:
 
 
 def memory_subject(memory: rows.NewMemory) -> Subject:
-    """What a receipt names of a memory that is stored."""
+    """Return the subject of a receipt for a memory that is stored."""
     memory_id = memory.revision_of or memory.memory_id
     return Subject(memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch)
 
 
 def _gone_subject(turn: Row) -> Subject:
-    """That a turn which waited is not kept: its facts were taken."""
+    """Return the subject which says that a waiting turn is not kept: its facts were taken."""
     gone = name_when_gone(turn["memory_id"])
     return Subject(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
 

@@ -1,4 +1,4 @@
-"""What one write brings, what it does beside storing that, and why it may have to look again.
+"""The parts of a write: its rows, its side effects, and the reasons to look again.
 
 Not here: storing it (`writer.py`).
 """
@@ -44,7 +44,7 @@ class Gone(Stale):
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """What a write does beside storing what is new.
+    """Changes that a write makes beside storing what is new.
 
     Attributes:
         same: memories that say the same already → the revision that does, which has to be there
@@ -69,7 +69,7 @@ class Effects:
 
     @property
     def are_none(self) -> bool:
-        """Whether nothing is to be done, whatever says the same already."""
+        """Return true if there is no side effect, whatever says the same already."""
         of_older = self.replaced, self.longer, self.seen, self.approved
         return not any(of_older) and not any((self.reviews, self.contradicting, self.links))
 
@@ -97,7 +97,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Committed:
-    """What became of a write.
+    """The outcome of a write.
 
     Attributes:
         receipts: of what was stored.
@@ -114,7 +114,7 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What one write brings, sealed, in the namespaces of `names`; marks may be of `within`."""
+    """The sealed rows of one write, in the namespaces of `names`; marks may be of `within`."""
 
     op: str
     memories: Sequence[rows.NewMemory]
@@ -133,8 +133,10 @@ class Batch:
 
     @property
     def new_bytes(self) -> int:
-        """What it adds to what counts for the account's quota; vectors that it does not bring are
-        counted once they are made."""
+        """Return the bytes that it adds to the account's quota.
+
+        Vectors that it does not bring are counted once they are made.
+        """
         sealed = sum(len(blob) for _, blob in self.blobs)
         index = sum(m.index_bytes for m in self.memories)
         if self.manual_vector is not None:

@@ -143,7 +143,7 @@ async def nearest_memories(
 
 
 def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> bool:
-    """Whether a search takes long, because others are waiting."""
+    """Return true if a search takes long, because others are waiting."""
     its = [
         (namespace, scope)
         for namespace in namespaces
@@ -163,7 +163,7 @@ def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> 
 
 
 def _comparison_cost(namespace: LoadedNamespace, spaces: Iterable[tuple[int, str]]) -> int:
-    """How long comparing vectors of these epochs and models takes, in postings."""
+    """Estimate the cost of comparing vectors of these epochs and models, in postings."""
     found = (namespace.passages.get(space) for space in spaces)
     return sum(passages.size_bytes for passages in found if passages is not None) // VECTOR_BYTES
 
@@ -360,7 +360,7 @@ def _beside(
 
 
 def _apart(values: Ints | Floats) -> Ints | Floats:
-    """How far each of a row is from the one in its middle."""
+    """Return the distance of each value of a row from the one in its middle."""
     apart: Ints | Floats = np.abs(values - values[:, _ITSELF])
     return apart
 

@@ -1,4 +1,4 @@
-"""Which namespaces are held in memory, and that none of them is older than the request.
+"""Namespaces held in memory, none of them older than the request.
 
 Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
 
@@ -87,12 +87,12 @@ class MemoryIndex:
 
     @property
     def reading(self) -> list["asyncio.Task[None]"]:
-        """What is being read."""
+        """Return the tasks that read namespaces."""
         return list(self._reading.values())
 
     @property
     def size_bytes(self) -> int:
-        """What all of them take."""
+        """Return the size of all of them in bytes."""
         return self._bytes + self._rows.size_bytes
 
     async def find(
@@ -162,7 +162,7 @@ class MemoryIndex:
     async def _current(
         self, key: IndexKey, entry: _Entry, mark: IndexMark
     ) -> LoadedNamespace | None:
-        """What is held, brought up to the request's mark; None where too much has changed."""
+        """Bring the namespace up to the request's mark; None where too much has changed."""
         if mark in entry.marks:
             return entry.loaded
         if key in self._reading:
@@ -177,7 +177,7 @@ class MemoryIndex:
             return entry.loaded if await self._ensure_current(key, entry, mark) else None
 
     async def _ensure_current(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
-        """Whether it is up to date; what cannot be brought there is held no longer."""
+        """Bring an entry up to date, and let go of what cannot be; true if it is up to date."""
         try:
             caught_up = await self._catch_up(key, entry, mark)
         except Exception as error:  # the database searches
@@ -291,7 +291,7 @@ def _is_intact(row: Row) -> bool:
 async def _pages(
     connection: Connection, key: IndexKey, seqs: Ints, bytes_max: int
 ) -> list[rows.Page] | None:
-    """What these memories are found by; None, and none of it read, where it takes more."""
+    """Read the pages of these memories; None, and none of it read, where they take more."""
     cuts: list[Ints] = []
     for at in range(0, len(seqs), PAGE):
         extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
@@ -314,7 +314,7 @@ def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
 async def _read_changes(
     connection: Connection, key: IndexKey, entry: _Entry
 ) -> rows.Differing | None:
-    """What has changed since it was read: by the steps from then on, or by all rows."""
+    """Return the changes since it was read: by the steps from then on, or by all rows."""
     if (now := await rows.read_changes(connection, *key, entry.mark)) is not None:
         return now
     there = await rows.versions(connection, *key)
@@ -324,7 +324,7 @@ async def _read_changes(
 async def _update(
     before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]
 ) -> LoadedNamespace:
-    """What is held now; a thread copies what is large, because others are waiting."""
+    """Apply changes to a namespace; a thread copies what is large, because others are waiting."""
     if len(now.seqs) and _is_large(before, now, pages):
         return await asyncio.to_thread(update, before, now, pages)
     return update(before, now, pages)

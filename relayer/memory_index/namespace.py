@@ -55,7 +55,7 @@ class Memories:
     blob_id: npt.NDArray[np.void]
 
     def __len__(self) -> int:
-        """How many."""
+        """Count the memories."""
         return len(self.seq)
 
     def at(self, positions: Ints | Bools) -> "Memories":
@@ -96,7 +96,7 @@ class LoadedNamespace:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory."""
+        """Return its size in memory, in bytes."""
         vectors = sum(its.size_bytes for its in self.passages.values())
         words = sum(part.size_bytes for part in self.postings)
         return sum(column.nbytes for column in self.memories.columns) + vectors + words
@@ -108,7 +108,7 @@ class LoadedNamespace:
         return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
 
     def compare(self, now: Versions) -> Differing:
-        """What is otherwise by now."""
+        """Return the memories that differ by now."""
         here = self.memories
         at, known = _positions(now.seqs, here.seq)
         known[known] = now.versions[known] == here.version[at]
@@ -129,7 +129,7 @@ def empty(namespace_id: int) -> LoadedNamespace:
 
 
 def estimate_sizes(extent: Extent) -> Ints:
-    """How many bytes each of these memories will take in memory."""
+    """Estimate the bytes that each of these memories will take in memory."""
     row = sum(column.itemsize for column in empty(0).memories.columns)
     posting = extent.postings * (NO_POSTINGS.tokens.itemsize + POSTING.itemsize)
     return row + posting + estimate_bytes(extent.vectors, extent.numbers)
@@ -162,7 +162,7 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
 
 
 def short(key: bytes) -> int:
-    """What tells the keys of an account apart: their first eight bytes."""
+    """Return the first eight bytes of a key, which tell the keys of an account apart."""
     return int.from_bytes(key[:8], "big", signed=True)
 
 
@@ -233,7 +233,7 @@ def _merge_passages(
 
 
 def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
-    """Where these memories are, and which of them are there at all."""
+    """Return the positions of these memories, and which of them are there at all."""
     at = np.searchsorted(seqs, numbers)
     here = at < len(seqs)
     here[here] = seqs[at[here]] == numbers[here]

@@ -28,7 +28,7 @@ _NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
 
 
 def estimate_bytes(vectors: Ints, numbers: Ints) -> Ints:
-    """How many bytes so many vectors of so many numbers together take, with their room to grow."""
+    """Estimate the bytes of vectors with so many numbers together, with their room to grow."""
     return vectors * _POSITION_BYTES + numbers * _NUMBER_BYTES * (SPARE_SHARE + 1) // SPARE_SHARE
 
 
@@ -97,7 +97,7 @@ class Passages:
 
     @cached_property
     def single(self) -> bool:
-        """Whether no memory has two."""
+        """Return true if no memory has two."""
         return bool(np.bincount(self.at).max() == 1)
 
     @property
@@ -112,7 +112,7 @@ class Passages:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory."""
+        """Return their size in memory, in bytes."""
         places = 0 if self.places is None else self.places.nbytes
         return self.at.nbytes + places + self.columns.whole.nbytes
 

@@ -1,4 +1,4 @@
-"""Which memories of one namespace have which words, as arrays in the order of the words' tokens.
+"""Postings of one namespace: memories by word, as arrays in the order of the words' tokens.
 
 Not here: which memories they are of, and when (`namespace.py`). Pure.
 """
@@ -19,7 +19,7 @@ _WHOLE: Final = np.int64
 
 @dataclass(frozen=True)
 class Postings:
-    """Which memories have which words.
+    """Memories by word.
 
     Attributes:
         tokens: (p,) ascending.
@@ -30,12 +30,12 @@ class Postings:
     entries: npt.NDArray[np.void]
 
     def __len__(self) -> int:
-        """How many."""
+        """Count the entries."""
         return len(self.tokens)
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory."""
+        """Return their size in memory, in bytes."""
         return self.tokens.nbytes + self.entries.nbytes
 
     def of(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.void]]:
@@ -50,7 +50,7 @@ class Postings:
         return which, np.concatenate([whole[:0], *found]).view(POSTING)
 
     def count(self, tokens: Ints) -> int:
-        """How many entries these tokens have."""
+        """Count the entries of these tokens."""
         ends = (self.tokens.searchsorted(tokens, side=side) for side in ("right", "left"))
         return int(np.subtract(*ends).sum())
 

@@ -187,7 +187,7 @@ def _mean_meaning(evidence: Evidence) -> float:
 
 
 def _mean_relevance(evidence: Evidence) -> float:
-    """That of all memories, most of which are no candidates."""
+    """Return the mean relevance of all memories, most of which are no candidates."""
     return min(evidence.mean_bm25 / evidence.ideal, 1.0) if evidence.ideal > 0 else 0.0
 
 

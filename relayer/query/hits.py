@@ -56,7 +56,7 @@ def hits_of(
     min_relevance: float,
     most: int,
 ) -> list[Hit]:
-    """What meaning or words found and is relevant enough, best first; of equals the nearest.
+    """Return the relevant hits of meaning or words, best first; of equals the nearest.
 
     `words` are those behind the ordinals, `spans` the times that the query names.
     """

@@ -1,4 +1,4 @@
-"""What a query is looked up by: words and times, and blind tokens and vectors of each namespace.
+"""The look-up keys of a query: words and times, and blind tokens and vectors by namespace.
 
 Not here: which words count (`terms.py`), embedding (`vectors.py`), the look-up itself
 (`database.recall`, `memory_index.evidence`).
@@ -27,7 +27,7 @@ LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epo
 def terms_and_spans(
     query: Query, now: datetime
 ) -> tuple[QueryTerms, Sequence[tuple[datetime, datetime]]]:
-    """What to look up, and the times that the query names."""
+    """Return the terms to look up, and the times that the query names."""
     terms = QueryTerms((), (), 0)
     if query.mode != "vector":
         terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)

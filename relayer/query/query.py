@@ -1,4 +1,4 @@
-"""What is asked of a recall.
+"""The query of a recall.
 
 Not here: what it is looked up by (`lookup.py`), how a request says it (`routes/recalling.py`).
 """
@@ -14,7 +14,7 @@ from relayer.sealed.keys import Namespace, PublicKey
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What to recall.
+    """A query to recall memories by.
 
     Attributes:
         mode: `hybrid`, `keyword`, `vector`; or `keyword_first`, where meaning only helps out when
@@ -47,7 +47,7 @@ class Query:
     max_tokens: int | None = None
 
     def admits(self, memory: Memory) -> bool:
-        """Whether a memory is what is asked for: since it was found it may have been changed.
+        """Return true if a memory is what is asked for; it may have changed since it was found.
 
         One that was superseded meanwhile is: what replaces it came after the request.
         """

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Weights:
-    """How much meaning, age and importance count, each in 0–100."""
+    """Weights of meaning, age and importance, each in 0–100."""
 
     semantic: float = 1.0
     recency: float = 0.0
@@ -34,12 +34,12 @@ class Weights:
 
     @property
     def semantic_only(self) -> bool:
-        """Whether the order is the search's own."""
+        """Return true if the order is the search's own."""
         return self.recency == 0 and self.importance == 0
 
     @property
     def of_search(self) -> float:
-        """What the search's own score is multiplied by: nothing while it stands alone."""
+        """Return the factor of the search's own score: 1 while it stands alone."""
         return 1.0 if self.semantic_only else self.semantic
 
 
@@ -66,7 +66,7 @@ def weigh(
 def prefer_periods(
     moments: npt.NDArray[np.float64], spans: Sequence[tuple[datetime, datetime]]
 ) -> npt.NDArray[np.float64]:
-    """What being of a time that the query names adds to each score."""
+    """Return the addition to each score for being of a time that the query names."""
     inside = np.zeros(len(moments), bool)
     for start, end in spans:
         inside |= (start.timestamp() <= moments) & (moments < end.timestamp())
@@ -74,7 +74,7 @@ def prefer_periods(
 
 
 class Copies(Generic[T]):
-    """What was found so far: `kept` says something of its own, `copies` nearly repeat it.
+    """The items found so far: `kept` says something of its own, `copies` nearly repeat it.
 
     Each is read once and compared with those before it only, of which most tell other facts.
     """
@@ -99,7 +99,7 @@ class Copies(Generic[T]):
 
 
 def _words(text: str) -> frozenset[str]:
-    """What a text is compared by; a long one is nobody's copy, and costs nothing."""
+    """Return the words to compare a text by; a long one is nobody's copy, and costs nothing."""
     if len(text) > COPIED_CHARACTERS_MAX:
         return frozenset()
     words = frozenset(word.strip(_EDGES) for word in text.split())

@@ -1,4 +1,4 @@
-"""What a query is looked up by in the keyword index: words, their aliases, tags it names, a goal.
+"""The terms of a query in the keyword index: words, their aliases, tags it names, a goal.
 
 Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`fusion`). Pure.
 
@@ -42,14 +42,17 @@ class Term:
 
 @dataclass(frozen=True)
 class QueryTerms:
-    """What to look up and the words behind the ordinals; by the first `query_words` it is asked."""
+    """The terms to look up and the words behind the ordinals.
+
+    It is asked by the first `query_words` of them.
+    """
 
     terms: Sequence[Term] = field(repr=False)
     words: Sequence[str] = field(repr=False)
     query_words: int
 
     def ordinals_of(self, typed: Iterable[str]) -> list[int]:
-        """Which words of the query some that were typed are."""
+        """Return the ordinals of the query's words among some that were typed."""
         found = {term for word in typed for term in words(normalize("NFKC", word))}
         return [n for n, word in enumerate(self.words) if word in found]
 
@@ -128,7 +131,7 @@ def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _ordinal(typed: str, ordinals: Mapping[str, int]) -> int | None:
-    """Which word of the query this is; what is longer than a tag is none that names one."""
+    """Return the ordinal of a word of the query; a text longer than a tag names none."""
     if len(typed) > Limits.tag_characters_max:
         return None
     named = words(normalize("NFKC", typed)[: Limits.tag_characters_max])

@@ -1,4 +1,4 @@
-"""Whether the embedding model understands what is asked, for whoever runs the relayer.
+"""The record of how well the embedding model understands queries, for the relayer's operator.
 
 Not here: what a model knows of a text (`embedding`), what follows for a score (`fusion.py`).
 

@@ -43,7 +43,7 @@ class QueryVectors:
 
     @property
     def ends(self) -> int:
-        """How many vectors the query has of a model, at most; 1 also without any."""
+        """Count the vectors that the query has of a model, at most; 1 also without any."""
         return max((len(vectors) for vectors in self.by_model.values()), default=1)
 
     def at(self, end: int) -> dict[str, Vectors]:
@@ -70,7 +70,7 @@ class QueryEmbedder:
         self._used: OrderedDict[tuple[AccountId, int], tuple[float, frozenset[str]]] = OrderedDict()
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens a text has for the model in use; without one, its UTF-8 bytes."""
+        """Count a text's tokens for the model in use; without one, its UTF-8 bytes."""
         current = self._embedders.current
         return count_bytes(text) if current is None else current.count_tokens(text)
 
@@ -103,7 +103,7 @@ class QueryEmbedder:
         return QueryVectors(answered, complete, related, used)
 
     def known(self, text: str, used: frozenset[str]) -> Coverage:
-        """What each of these models in use knows of a text."""
+        """Return the coverage of a text by these models in use."""
         if (current := self._embedders.current) is None:
             return FULL_COVERAGE
         return self._embedders.known(text, used or {current.model_id})

@@ -81,14 +81,14 @@ class SettingsAnswer(TypedDict):
 
 
 class FactCounts(TypedDict, total=False):
-    """How many turns gave facts; for keys of the whole account."""
+    """Numbers of turns that gave facts and that gave none; for keys of the whole account."""
 
     with_facts: int
     without_facts: int
 
 
 class ExtractionAnswer(FactCounts):
-    """Who finds facts, and the turns that wait for them."""
+    """The extractor of facts, and the numbers of turns that wait for it or failed."""
 
     extractor: str
     waiting: int
@@ -114,14 +114,14 @@ class RequestsAnswer(WindowsLeft):
 
 
 class StoredAnswer(shapes.CountsAnswer):
-    """What is stored, in memories and bytes."""
+    """Numbers of stored memories and their bytes."""
 
     storage_bytes: int
     index_bytes: int
 
 
 class RoomAnswer(StoredAnswer):
-    """What is stored, and the account's bounds for keys of the whole account."""
+    """The stored amounts, and the account's bounds for keys of the whole account."""
 
     storage_bytes_max: NotRequired[int]
     grant_count: NotRequired[int]
@@ -129,7 +129,7 @@ class RoomAnswer(StoredAnswer):
 
 
 class UsageAnswer(RoomAnswer):
-    """What the account uses of what it may use."""
+    """The account's use of its storage, extraction and requests."""
 
     extraction: ExtractionAnswer
     requests: RequestsAnswer
@@ -197,7 +197,7 @@ async def get_account(
 
 @get("/settings")
 async def get_settings(access: NamedDependency[Access]) -> SettingsAnswer:
-    """What the account has chosen."""
+    """Return the account's settings."""
     return {"settings": msgspec.to_builtins(access.settings)}
 
 
@@ -232,7 +232,7 @@ async def get_usage(
     analysis: NamedDependency[Analysis],
     turns: NamedDependency[Turns],
 ) -> UsageAnswer:
-    """What the account uses of what it may use; of its namespaces, for a key that has no more."""
+    """Return the use of the account's limits; for a narrower key, of its namespaces alone."""
     whole = access.namespaces is None
     used, facts = await (
         _read_usage(access, database, settings)

@@ -1,4 +1,4 @@
-"""What requests name: the relayer, the account, ids, cursors; parsed before a service sees them.
+"""Parsing of the relayer, account, ids and cursors in requests, before a service sees them.
 
 Not here: bodies (`http/bodies.py`, and beside their routes), shapes of answers (`shapes.py`).
 """
@@ -66,7 +66,7 @@ async def check_query(request: Request[Any, Any, Any]) -> None:
 
 @cache
 def _query_parameters(handler: BaseRouteHandler) -> dict[str, _QueryParameter]:
-    """What a route takes, by name. The framework itself would read 1e1 as a number, too."""
+    """Return a route's query parameters by name; the framework would read 1e1 as a number."""
     found = {}
     for name, parameter in handler.parsed_fn_signature.parameters.items():
         if isinstance(definition := parameter.kwarg_definition, QueryParameter):
@@ -130,7 +130,7 @@ def maybe_id(text: str) -> uuid.UUID | None:
 
 
 def is_beginning(text: str) -> bool:
-    """Whether a text may begin ids, and is none itself: 8 to 31 digits, with hyphens or without."""
+    """Return true if a text may begin ids, and is none: 8 to 31 digits, with hyphens or without."""
     return len(text) < _ID_CHARS and _BEGINNING.fullmatch(plain_digits(text)) is not None
 
 

@@ -46,7 +46,7 @@ class PlannedAction(TypedDict):
 
 
 class PlanAnswer(TypedDict):
-    """What a run would do, as far as it was looked at."""
+    """The actions that a run would take, as far as it was looked at."""
 
     namespace: str
     actions: list[PlannedAction]
@@ -125,7 +125,7 @@ async def consolidate(
 
 
 def _plan(namespace: str, found: Plan) -> PlanAnswer:
-    """What a run would do; what it would make has no id yet."""
+    """Return the answer for a plan; memories that it would make have no id yet."""
     return {
         "namespace": namespace,
         "actions": [

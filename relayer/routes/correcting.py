@@ -96,7 +96,7 @@ class HistoryAnswer(TypedDict):
 
 
 class StateAnswer(TypedDict):
-    """What holds of a memory now; without a receipt, it held already."""
+    """The state of a memory now; without a receipt, it held already."""
 
     id: shapes.Id
     state: str
@@ -138,7 +138,7 @@ async def edit_memory(
 
 
 def edit_of(body: EditBody, now: datetime) -> Edit:
-    """What to change of a memory.
+    """Return the edit that a body asks for.
 
     Raises:
         BadRequest, TooLarge: out of range, or nothing is to change.
@@ -162,7 +162,7 @@ def edit_of(body: EditBody, now: datetime) -> Edit:
 
 
 def _to_edit_answer(done: Edited) -> EditAnswer:
-    """What became of an edit."""
+    """Return the answer for an edit."""
     return {
         "id": str(done.id),
         "revision": done.revision,
@@ -221,7 +221,7 @@ async def set_memory_state(
 
 
 def change_of(body: StateBody) -> StateChange:
-    """What is to hold of a memory; `superseded_by` may still name nobody.
+    """Return the change of state that a body asks for; `superseded_by` may still name nobody.
 
     Raises:
         BadRequest: nothing is to change.
@@ -243,7 +243,7 @@ def change_of(body: StateBody) -> StateChange:
 
 
 def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> StateAnswer:
-    """What holds of a memory now."""
+    """Return the answer for a memory's state now."""
     return {
         "id": str(memory_id),
         "state": now.name,

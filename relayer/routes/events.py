@@ -76,14 +76,14 @@ class WebhooksAnswer(TypedDict):
 
 
 class WebhookRemovedAnswer(TypedDict):
-    """Whether there was a webhook to remove."""
+    """The id of a webhook, and true if there was one to remove."""
 
     id: shapes.Id
     removed: bool
 
 
 class TrialAnswer(TypedDict):
-    """Whether a webhook took a test; `status` is what its server answered."""
+    """The outcome of a webhook's test; `status` is what its server answered."""
 
     id: shapes.Id
     delivered: bool
@@ -211,7 +211,7 @@ async def follow_events(
     after: Annotated[str | None, QueryParameter(pattern=PLACE)] = None,
     follow: FromQuery[bool] = True,
 ) -> Stream:
-    """What happens, as it happens."""
+    """Stream events as they happen."""
     told = await streams.open(access, _place(request, after), follow=follow)
     deadline: asyncio.Timeout | None = request.scope["state"].get(DEADLINE)
     if deadline is not None:  # a stream has its own end

@@ -57,20 +57,20 @@ class ForgetMemoryAnswer(TypedDict):
 
 
 class IdStatus(TypedDict):
-    """What became of one id of a request."""
+    """The outcome for one id of a request."""
 
     id: str
     status: str
 
 
 class ForgetSeveralAnswer(shapes.ForgetAnswer):
-    """How much was erased, or would be; `results` where ids were named."""
+    """The number of memories erased or matched; `results` where ids were named."""
 
     results: NotRequired[list[IdStatus]]
 
 
 class ForgetNamespaceAnswer(shapes.ForgetAnswer):
-    """How much of a namespace was erased."""
+    """The number of memories of a namespace that were erased."""
 
     namespace: str
 
@@ -126,7 +126,7 @@ async def forget(
 
 
 def filter_of(body: ForgetBody) -> Filter | None:
-    """What is to be forgotten of a namespace; None where ids are named.
+    """Return the filter of a request to forget in a namespace; None where ids are named.
 
     Raises:
         BadRequest: both, neither, or out of range.
@@ -156,7 +156,7 @@ def filter_of(body: ForgetBody) -> Filter | None:
 
 
 def _to_forget_answer(done: Forgotten) -> shapes.ForgetAnswer:
-    """What was erased, or would be; the first hundred by id."""
+    """Return the answer for an erasure or its rehearsal, with the first hundred ids."""
     return {
         "matched": done.matched,
         "erased": done.erased,

@@ -104,7 +104,7 @@ class RotationAnswer(TypedDict):
 
 
 class ResealCounts(TypedDict):
-    """How many memories, earlier revisions and turns are under the newest epoch."""
+    """Numbers of memories, earlier revisions and turns, in all and under the newest epoch."""
 
     total: int
     done: int
@@ -113,7 +113,7 @@ class ResealCounts(TypedDict):
 
 
 class NamespaceReseal(ResealCounts):
-    """How far one namespace is."""
+    """The progress of one namespace."""
 
     name: str
 
@@ -127,7 +127,7 @@ class BlockedItem(TypedDict):
 
 
 class ProgressAnswer(ResealCounts):
-    """How far the account has followed to its newest epoch."""
+    """The account's progress to its newest epoch."""
 
     epoch: int
     started_at: shapes.Time
@@ -233,7 +233,7 @@ async def rotate_keys(
 
 
 def reseal_of(body: RotationBody) -> Choice | list[Namespace]:
-    """What is to be sealed anew.
+    """Return the choice of what to seal anew, or the namespaces.
 
     Raises:
         BadRequest: a namespace is refused by SPEC §3.
@@ -247,12 +247,12 @@ def reseal_of(body: RotationBody) -> Choice | list[Namespace]:
 async def get_rotation(
     caller: NamedDependency[Caller], rotations: NamedDependency[Rotations]
 ) -> ProgressAnswer:
-    """How far memories are under the newest epoch; keys that come along are lent for that."""
+    """Return the progress to the newest epoch; keys that come along are lent for it."""
     return _rotation(await rotations.progress(caller.access))
 
 
 def _rotation(progress: Progress) -> ProgressAnswer:
-    """How far an account has followed to its newest epoch."""
+    """Return the answer for an account's progress to its newest epoch."""
     entries = [_namespace_rotation(entry) for entry in progress.namespaces]
     return {
         "epoch": progress.epoch,

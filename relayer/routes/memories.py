@@ -43,7 +43,7 @@ from relayer.tenants.accounts import Accounts
 
 
 class MemoryFields(bodies.Strict):
-    """What can be said about a memory."""
+    """The members of a memory that a caller may set."""
 
     text: str
     namespace: str = bodies.DEFAULT_NAMESPACE
@@ -89,7 +89,7 @@ class StatusBody(bodies.Strict):
 
 
 class StoredItem(TypedDict):
-    """What became of one text that was stored."""
+    """The outcome for one text that was stored."""
 
     id: shapes.Id
     status: str
@@ -99,7 +99,7 @@ class StoredItem(TypedDict):
 
 
 class RejectedItem(TypedDict):
-    """Why one of several texts was not stored."""
+    """The reason why one of several texts was not stored."""
 
     id: None
     status: Literal["rejected"]
@@ -108,14 +108,14 @@ class RejectedItem(TypedDict):
 
 
 class RememberAnswer(StoredItem):
-    """What became of a text; without a receipt, it was stored already."""
+    """The outcome for a text; without a receipt, it was stored already."""
 
     receipt: shapes.Base64 | None
     other_receipts: list[shapes.Base64]
 
 
 class BulkAnswer(TypedDict):
-    """What became of each text, in order."""
+    """The outcome for each text, in order."""
 
     results: list[Annotated[Any, one_of(StoredItem, RejectedItem)]]
     total: int
@@ -131,8 +131,11 @@ class MemoriesAnswer(TypedDict):
 
 
 class MemoryStatus(TypedDict):
-    """How far one id is; `extractor` found the facts of a turn. `matches` are whole ids of
-    memories, at most 10, that begin with the digits that were given as an id."""
+    """The progress of one id.
+
+    `extractor` found the facts of a turn. `matches` are whole ids of memories, at most 10, that
+    begin with the digits that were given as an id.
+    """
 
     id: str
     status: str
@@ -141,7 +144,7 @@ class MemoryStatus(TypedDict):
 
 
 class StatusAnswer(TypedDict):
-    """How far each id is, in order."""
+    """The progress of each id, in order."""
 
     results: list[MemoryStatus]
 
@@ -192,7 +195,7 @@ async def remember_bulk(
 
 
 def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
-    """What to remember.
+    """Return the draft that a body asks to remember.
 
     Raises:
         BadRequest, TooLarge: out of range.
@@ -221,7 +224,7 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
 
 
 def drafts_of(items: Sequence[MemoryFields], now: datetime) -> list[Draft | RelayerError]:
-    """What to remember in bulk; in the place of an item that is out of range, why it is refused."""
+    """Return a draft for each item, or the error that refuses it."""
     return [_draft_or_refusal(item, now) for item in items]
 
 
@@ -233,7 +236,7 @@ def _draft_or_refusal(item: MemoryFields, now: datetime) -> Draft | RelayerError
 
 
 def _to_stored_item(item: Stored) -> StoredItem:
-    """What became of one thing to remember."""
+    """Return the answer for one text that was stored."""
     return {
         "id": str(item.id),
         "status": item.status,
@@ -244,7 +247,7 @@ def _to_stored_item(item: Stored) -> StoredItem:
 
 
 def _to_rejected_item(error: RelayerError) -> RejectedItem:
-    """Why one of several things to remember was not taken."""
+    """Return the answer for one text that was refused."""
     return {"id": None, "status": "rejected", "code": error.code, "message": error.message}
 
 
@@ -261,7 +264,7 @@ async def analyze(
 
 
 def conversation_of(body: AnalyzeBody) -> Conversation:
-    """What to analyze.
+    """Return the conversation that a body asks to analyze.
 
     Raises:
         BadRequest, TooLarge: out of range.
@@ -342,7 +345,7 @@ async def get_memory_status(
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
 ) -> StatusAnswer:
-    """How far memories are: stored and found by keyword, or by vector too."""
+    """Return the status of memories: stored and found by keyword, or by vector too."""
     found = await states(access, memory, data.ids)
     short = [one for one in found if is_beginning(one["id"])]
     if short:

@@ -137,7 +137,7 @@ async def get_job_as_memwal(
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
 ) -> answers.JobStatusAnswer:
-    """How far a job is."""
+    """Return the status of a job."""
     memory_id = maybe_id(job_id)
     found = (await memory.states(access, [memory_id])).get(memory_id) if memory_id else None
     if found is None:
@@ -177,7 +177,7 @@ async def get_jobs_as_memwal(
     access: NamedDependency[Access],
     memory: NamedDependency[MemoryService],
 ) -> answers.JobStatesAnswer:
-    """How far jobs are."""
+    """Return the status of each job, in order."""
     parsed = [(text, maybe_id(text)) for text in data.job_ids]
     found = await memory.states(access, [i for _, i in parsed if i is not None])
     return {"results": [_job(text, found.get(i) if i else None) for text, i in parsed]}

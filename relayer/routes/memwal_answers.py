@@ -16,7 +16,7 @@ class JobAnswer(TypedDict):
 
 
 class JobStatusAnswer(TypedDict):
-    """How far one job is."""
+    """The status of one job."""
 
     job_id: str
     status: str
@@ -35,7 +35,7 @@ class JobsAnswer(TypedDict):
 
 
 class JobState(TypedDict):
-    """How far one of several jobs is; it has a blob unless it was not found."""
+    """The status of one of several jobs; it has a blob unless it was not found."""
 
     job_id: str
     status: str
@@ -43,7 +43,7 @@ class JobState(TypedDict):
 
 
 class JobStatesAnswer(TypedDict):
-    """How far each job is, in order."""
+    """The status of each job, in order."""
 
     results: list[JobState]
 
@@ -96,13 +96,13 @@ class MemwalAskAnswer(TypedDict):
 
 
 class MemwalRestoreAnswer(shapes.RestoreAnswer):
-    """How many blobs of a namespace got their rows back."""
+    """Numbers of blobs of a namespace whose rows were restored, skipped or failed."""
 
     owner: str
 
 
 class MemwalForgetAnswer(TypedDict):
-    """How many memories of a namespace were erased."""
+    """The number of memories of a namespace that were erased."""
 
     deleted: int
     namespace: str
@@ -135,7 +135,7 @@ class EmbedAnswer(TypedDict):
 
 
 class ManualAnswer(TypedDict):
-    """What a client encrypted by itself, as it is kept."""
+    """A stored upload that its client encrypted by itself."""
 
     id: shapes.Id
     blob_id: str
@@ -144,14 +144,14 @@ class ManualAnswer(TypedDict):
 
 
 class ManualHit(TypedDict):
-    """What is near to a vector."""
+    """A blob and its distance from a vector."""
 
     blob_id: str
     distance: float
 
 
 class ManualRecallAnswer(TypedDict):
-    """What is nearest to a vector, nearest first."""
+    """The blobs nearest to a vector, nearest first."""
 
     results: list[ManualHit]
     total: int

@@ -1,4 +1,4 @@
-"""What is asked before anything else: version, health, and MemWal's stand-in for a blockchain.
+"""Routes that clients ask first: version, health, and MemWal's stand-in for a blockchain.
 
 Not here: what the stand-in says (`http/sui.py`).
 """
@@ -52,7 +52,7 @@ class Build(TypedDict):
 
 
 class VersionAnswer(TypedDict):
-    """What every MemWal client checks before its first call."""
+    """The version contract that every MemWal client checks before its first call."""
 
     relayerVersion: str
     apiVersion: str
@@ -63,7 +63,7 @@ class VersionAnswer(TypedDict):
 
 
 class HealthAnswer(VersionAnswer):
-    """That the relayer is up, and what it indexes memories by."""
+    """The relayer's health, and the versions of prompts, embedding and index in use."""
 
     status: Literal["ok"]
     write_ready: bool
@@ -75,13 +75,13 @@ class HealthAnswer(VersionAnswer):
 
 
 class ReadyAnswer(TypedDict):
-    """Whether a write would be durable now."""
+    """The readiness for writes: true if one would be durable now."""
 
     write_ready: bool
 
 
 class ConfigAnswer(TypedDict):
-    """Where MemWal's clients find what they take for a blockchain."""
+    """The place where MemWal's clients find what they take for a blockchain."""
 
     packageId: str
     network: Literal["local"]
@@ -100,7 +100,7 @@ _GRPC_WEB: Final = ResponseSpec(
 
 
 def version_contract() -> VersionAnswer:
-    """What every MemWal client checks before its first call."""
+    """Return the version contract that every MemWal client checks before its first call."""
     return {
         "relayerVersion": __version__,
         "apiVersion": API_VERSION,
@@ -122,7 +122,7 @@ async def get_health(
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
     readiness: NamedDependency[Readiness],
 ) -> HealthAnswer:
-    """Whether the relayer takes writes, its version, and what it indexes memories by."""
+    """Return health: readiness for writes, the relayer's version, and those of its index."""
     return {
         **version_contract(),
         "status": "ok",
@@ -137,7 +137,7 @@ async def get_health(
 
 @get("/ready", opt={PUBLIC: True}, responses={503: _NOT_READY})
 async def get_readiness(readiness: NamedDependency[Readiness]) -> Response[ReadyAnswer]:
-    """Whether it takes writes, also as the status: 200 or 503."""
+    """Return readiness for writes, also as the status: 200 or 503."""
     takes = await readiness.write_ready()
     return Response({"write_ready": takes}, status_code=200 if takes else 503)
 
@@ -146,7 +146,7 @@ async def get_readiness(readiness: NamedDependency[Readiness]) -> Response[Ready
 async def get_config(
     request: Request[Any, Any, Any], public_url: NamedDependency[PublicUrl]
 ) -> ConfigAnswer:
-    """Where MemWal's clients find what they take for a blockchain: here."""
+    """Return our own address as the place of what MemWal's clients take for a blockchain."""
     return {
         "packageId": sui.PACKAGE_ID,
         "network": "local",

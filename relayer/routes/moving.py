@@ -63,14 +63,14 @@ class ExportAnswer(TypedDict):
 
 
 class ImportedItem(TypedDict):
-    """What became of one row of an import."""
+    """The outcome for one row of an import."""
 
     id: shapes.Id
     status: str
 
 
 class ImportAnswer(TypedDict):
-    """How many grants are new, what became of each row, and the receipts for what is new."""
+    """The number of new grants, the outcome for each row, and the receipts for what is new."""
 
     grants: int
     results: list[ImportedItem]
@@ -115,7 +115,7 @@ async def import_account(
 
 
 def arrival_of(body: ImportBody) -> Arrival:
-    """What an import brings."""
+    """Return the arrival that an import brings."""
     return Arrival(
         account=body.account,
         grants=body.grants,

@@ -59,7 +59,7 @@ class ReceiptsAnswer(TypedDict):
 
 
 class CheckpointAnswer(TypedDict):
-    """Where the chain of receipts stands now, signed."""
+    """The end of the chain of receipts, signed."""
 
     checkpoint: shapes.Base64
 
@@ -146,7 +146,7 @@ async def list_receipts(
 async def get_checkpoint(
     access: NamedDependency[Access], proof: NamedDependency[Proof]
 ) -> CheckpointAnswer:
-    """Where the account's chain of receipts stands now, signed."""
+    """Return the end of the account's chain of receipts as it stands now, signed."""
     return {"checkpoint": to_base64(await proof.checkpoint(access))}
 
 

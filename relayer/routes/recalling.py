@@ -33,7 +33,7 @@ Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max
 
 
 class Narrowed(bodies.Strict):
-    """Where to look, and what may be found there."""
+    """Namespaces to search, and filters on what is found there."""
 
     namespace: str | None = None
     namespaces: (
@@ -93,7 +93,7 @@ class ScoreParts(TypedDict):
 
 
 class Explanation(TypedDict):
-    """Why a memory was found."""
+    """The reasons why a memory was found."""
 
     cosine: float | None
     keyword: float
@@ -157,7 +157,7 @@ async def _labels(
 def _to_recall_answer(
     answer: Recalled, labels: Mapping[str, str], *, explain: bool
 ) -> RecallAnswer:
-    """What a query found; with a budget, how much of it was used, too."""
+    """Return the answer for a query; with a budget, its used tokens and what was left out, too."""
     shape: RecallAnswer = {
         "results": [_result(found, labels, explain=explain) for found in answer.found],
         "total": len(answer.found),
@@ -214,7 +214,7 @@ async def ask(
 
 
 def query_of(body: RecallBody, now: datetime) -> Query:
-    """What to recall.
+    """Return the query that a body asks for.
 
     Raises:
         BadRequest, TooLarge: out of range, or members that exclude each other.
@@ -238,7 +238,7 @@ def query_of(body: RecallBody, now: datetime) -> Query:
 
 
 def question_of(body: AskBody, now: datetime) -> Query:
-    """What to recall for an answer.
+    """Return the query that finds the memories for an answer.
 
     Raises:
         BadRequest, TooLarge: out of range, or members that exclude each other.

@@ -95,7 +95,7 @@ class AnalyzeAnswer(TypedDict):
 
 
 class RestoreAnswer(TypedDict):
-    """How many blobs of a namespace got their rows back."""
+    """Numbers of blobs of a namespace whose rows were restored, skipped or failed."""
 
     restored: int
     skipped: int
@@ -106,7 +106,7 @@ class RestoreAnswer(TypedDict):
 
 
 class CountsAnswer(TypedDict):
-    """How many memories there are, and how many of these are not recalled."""
+    """The number of memories, and the numbers of those that are not recalled."""
 
     memory_count: int
     revision_count: int
@@ -136,7 +136,7 @@ class NamespaceAnswer(CountsAnswer):
 
 
 class ForgetAnswer(TypedDict):
-    """How much was erased, or would be; the first hundred by id."""
+    """The number of memories erased or matched, and the first hundred ids."""
 
     matched: int
     erased: int
@@ -203,7 +203,7 @@ def to_memory_answer(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
 
 
 def to_analyze_answer(done: Analyzed) -> AnalyzeAnswer:
-    """What a conversation gave."""
+    """Return the answer for an analyzed conversation."""
     return {
         "episode_id": id_or_none(done.pending),
         "turn_id": id_or_none(done.kept),
@@ -236,7 +236,7 @@ def fact(item: Stored) -> FactAnswer:
 
 
 def to_restore_answer(namespace: Namespace, done: Restored) -> RestoreAnswer:
-    """What restoring a namespace did."""
+    """Return the answer for a restored namespace."""
     return {
         "restored": done.restored,
         "skipped": done.skipped,
@@ -248,7 +248,7 @@ def to_restore_answer(namespace: Namespace, done: Restored) -> RestoreAnswer:
 
 
 def counts(memories: int, aside: SetAside) -> CountsAnswer:
-    """How many memories there are, and how many of these are not recalled."""
+    """Return the number of memories, and the numbers of those that are not recalled."""
     return {
         "memory_count": memories,
         "revision_count": aside.revisions,

@@ -24,7 +24,7 @@ INDEX_VERSION: Final = 4
 
 @dataclass(frozen=True)
 class QueryWords:
-    """What a text is searched for by.
+    """The words that a text is searched for by.
 
     Attributes:
         forms: its distinct words in order, each with other forms that may stand for it.

@@ -105,7 +105,7 @@ def language_of(terms: Iterable[str]) -> str:
 
 
 def function_words(language: str) -> Set[str]:
-    """What is left out of a text in this language."""
+    """Return the words that are left out of a text in this language."""
     return _STOP[language]
 
 
@@ -129,7 +129,7 @@ def _stems(term: str, language: str) -> tuple[str, ...]:
 
 
 def _has_marks(term: str) -> bool:
-    """Whether a word is spelt with vowel signs, which are not letters to Python."""
+    """Return true if a word is spelt with vowel signs, which are not letters to Python."""
     return not term.isascii() and all(c.isalpha() or category(c)[0] == "M" for c in term)
 
 

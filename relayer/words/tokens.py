@@ -1,4 +1,4 @@
-"""What stands between blanks, taken apart: words, numbers, dates, identifiers, runs without blanks.
+"""Terms of a text between blanks: words, numbers, dates, identifiers, runs without blanks.
 
 Not here: how a text is spelled (`spelling`), numbers in groups (`grouped`), stems and function
 words (`languages`).
@@ -100,7 +100,7 @@ def _runs(text: str) -> Iterator[re.Match[str]]:
 
 
 def _tokens(text: str, at: int, end: int) -> Iterable[str]:
-    """What `_TOKEN` finds in a part of a text; a long part is looked at piece by piece."""
+    """Find the tokens in a part of a text, piece by piece in a long one."""
     if end - at <= _AT_ONCE:
         return _TOKEN.findall(text, at, end)
     return _tokens_by_pieces(text, at, end)
@@ -120,7 +120,7 @@ def _tokens_by_pieces(text: str, at: int, end: int) -> Iterator[str]:
 
 
 def _token_end(text: str, begin: int, end: int) -> int:
-    """Where the token ends that begins there, however long it is."""
+    """Return the end of the token that begins there, however long it is."""
     at, more = begin, True
     while more:
         found = _MORE_OF_TOKEN.match(text, at, min(at + _AT_ONCE, end))
@@ -160,7 +160,7 @@ def is_emoji(term: str) -> bool:
 
 
 def is_plain(token: str) -> bool:
-    """Whether a token is a word without anything to take apart, as most are."""
+    """Return true if a token is a word without anything to take apart, as most are."""
     cased = token.islower() or token.istitle()
     return cased and token.isascii() and token.isalpha() and len(token) <= TERM_CHARACTERS_MAX
 
@@ -208,7 +208,7 @@ def _path_terms(token: str) -> list[str]:
 
 
 def _segment_terms(segment: str) -> list[str]:
-    """What stands between slashes: a version with what it begins with, a name with its parts."""
+    """Return the terms between slashes: a version with its beginnings, a name with its parts."""
     if match := _NUMERIC.fullmatch(segment.casefold()):
         numbers = match[1].split(".")
         lengths = dict.fromkeys((len(numbers), *range(min(len(numbers), 4), 0, -1)))
