@@ -50,7 +50,7 @@ UNLOCK_HEADER: Final = b"x-memrelay-unlock"
 
 @dataclass(frozen=True)
 class Web:
-    """What routes are given beside the services."""
+    """Arguments of routes beside the services."""
 
     accounts: Accounts
     granting: Granting

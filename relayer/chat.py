@@ -35,7 +35,7 @@ _GZIP: Final = 47  # for `zlib`: of gzip or its own, the greatest window
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """Why a request was not answered, in words of our own, and whether another one may help."""
+    """The reason why a request was not answered, in words of our own, and if another may help."""
 
     cause: str
     status: int = 0

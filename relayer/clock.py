@@ -9,7 +9,7 @@ MOMENT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9
 
 
 def is_lasting(moment: datetime) -> bool:
-    """Whether a moment survives a change of time zone: not in the first or last year."""
+    """Return true if a moment survives a change of time zone: not in the first or last year."""
     return 1 < moment.year < 9999
 
 

@@ -35,5 +35,5 @@ def identifier(cursor: str) -> uuid.UUID:
 
 
 def not_ours() -> BadRequest:
-    """What is said of any other cursor."""
+    """Return the error for any other cursor."""
     return BadRequest("cursor is not one of ours.")

@@ -150,8 +150,8 @@ class Unavailable(RelayerError):
 
 
 class UpstreamTimeout(Unavailable):
-    """What is behind the relayer worked until its time was over: asking again costs it as much."""
+    """An upstream that worked until its time was over: asking again costs it as much."""
 
 
 class UpstreamOverloaded(Unavailable):
-    """What is behind the relayer failed at what it was asked, and then at nothing else."""
+    """An upstream that failed at what it was asked, and then at nothing else."""

@@ -1,4 +1,4 @@
-"""Whether the relayer of a data folder answers, for whoever supervises it.
+"""The health of the relayer of a data folder, for whoever supervises it.
 
 Not here: what is wrong if it does not (`upkeep/doctor.py`), or when it is healthy (`routes/`).
 
@@ -24,7 +24,7 @@ _ANSWER_BYTES_MAX: Final = 64 * 2**10
 
 
 def ask(data_dir: Path) -> dict[str, Any]:
-    """What `GET /health` of the relayer that serves this folder answers.
+    """Ask the relayer that serves this folder for `GET /health`, and return its answer.
 
     Raises:
         OSError: none serves it, or it does not answer well; the message says which.
@@ -45,7 +45,7 @@ def ask(data_dir: Path) -> dict[str, Any]:
 
 
 def _read(url: str) -> bytes:
-    """What is answered at a relayer's URL, be it one of a Unix socket."""
+    """Read `/health` at a relayer's URL, be it one of a Unix socket."""
     base, path = split_socket_url(url)
     if path is not None:
         with contextlib.closing(_SocketConnection(path)) as connection:

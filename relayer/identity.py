@@ -100,7 +100,7 @@ def take_over(path: Path, keys: Iterable[PublicKey]) -> None:
 
 
 def next_path(path: Path) -> Path:
-    """Where a relayer's next key waits."""
+    """Return the path where a relayer's next key waits."""
     return path.with_name(path.name + _NEXT)
 
 

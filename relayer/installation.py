@@ -191,7 +191,7 @@ def make_folder(settings: Settings) -> None:
 
 
 def key_path(settings: Settings) -> Path:
-    """Where the relayer's own key is."""
+    """Return the path of the relayer's own key."""
     return Path(settings.key_file or settings.data_dir / "relayer.key")
 
 

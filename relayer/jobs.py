@@ -1,5 +1,6 @@
-"""What happens after the 202: embedding, late extraction, deletions outside, housekeeping; and what
-follows a change of the embedding model.
+"""The work after the 202: embedding, late extraction, deletions outside, housekeeping.
+
+Also the work that follows a change of the embedding model.
 
 Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), queueing a job
 (`database.queue`), queueing again what waits (`sweeper.py`).
@@ -97,7 +98,7 @@ class _SliceOver(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """What does the work of jobs; `chores` are done in each round of housekeeping."""
+    """The workers' services for each kind of job; each round of housekeeping does the `chores`."""
 
     indexer: Indexer
     analysis: Analysis
@@ -148,7 +149,7 @@ class Worker:
             group.create_task(self._keep_house())
 
     def works(self) -> bool:
-        """Whether jobs are taken, or were a moment ago."""
+        """Return true if jobs are taken, or were a moment ago."""
         away_s = self._away_since_s
         return not self._stopped.is_set() and (away_s is None or time.monotonic() - away_s < AWAY_S)
 
@@ -283,12 +284,14 @@ class Worker:
         await self._with_keys(job, work)
 
     def _slice(self) -> Callable[[], bool]:
-        """What tells if there is time left of a slice that begins now."""
+        """Return a function that is true while time is left of a slice that begins now."""
         until = time.monotonic() + self._slice_s
         return lambda: time.monotonic() < until
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """What this gives; a long text takes minutes, and whoever ends a process waits for seconds.
+        """Return the result of some work, unless the process is stopped before.
+
+        A long text takes minutes, and whoever ends a process waits for seconds.
 
         Raises:
             RetryRequested: the process ends before.
@@ -416,7 +419,10 @@ class Worker:
         return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._sweeper.sweep]
 
     async def _is_off(self) -> bool:
-        """Whether this machine's clock is so far from the database's that it refuses requests."""
+        """Return true if this machine's clock differs so much that it refuses requests.
+
+        It is compared with the database's.
+        """
         off = abs(utc_now() - await database_clock(self._database))
         return off > timedelta(seconds=Limits.clock_skew_s_max)
 
@@ -425,11 +431,11 @@ class Worker:
 
 
 def _unforeseen(error: Exception) -> RuntimeError:
-    """What to raise instead: the queue keeps what an exception says, and it may quote anything."""
+    """Return an error of fixed words: the queue keeps an exception's text, which may quote."""
     log.error("job failed", extra={"event": "jobs.failed", "cause": type(error).__name__})
     return RuntimeError("internal")
 
 
 def _backoff(job: Job, first_s: float, longest_s: float = BACKOFF_S_MAX) -> timedelta:
-    """How long to wait before a job is tried again: twice as long each time, up to a bound."""
+    """Return the wait before a job is tried again: twice as long each time, up to a bound."""
     return timedelta(seconds=min(first_s * 2.0 ** min(job.attempts, 10), longest_s))

@@ -49,7 +49,7 @@ _GIVEN_UP: Final = 1.1  # times as long as its caller waited, at least, a call w
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked; without a `name` any text will do."""
+    """A question to the model; without a `name` any text will do."""
 
     system: str = field(repr=False)
     user: str = field(repr=False)
@@ -59,7 +59,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why an attempt failed, in words of our own, and whether another one may help."""
+    """The reason why an attempt failed, in words of our own, and if another one may help."""
 
     cause: str
     status: int = 0

@@ -53,7 +53,7 @@ def tell(logger: logging.Logger, message: str, members: dict[str, Any]) -> None:
 
 
 def _is_heard(logger: logging.Logger) -> bool:
-    """Whether anybody but the handler of `configure` hears a logger: they are to have a record."""
+    """Return true if another handler than `configure`'s gets a logger's records."""
     while logger.parent is not None:
         if logger.handlers:
             return True
@@ -79,7 +79,7 @@ def _line(
 
 
 def _plain(value: Any) -> Any:
-    """What stands in a line: of an object its own words, which leave out what is secret."""
+    """Return a value as it stands in a line: an object's own words, which leave out secrets."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if value is None or isinstance(value, bool | int | float):
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def _redact_message(record: logging.LogRecord) -> str:
-    """What a library says, without values: it may have put them in already, as asyncio does."""
+    """Return a library's message without values, which it may have put in already."""
     if isinstance(record.msg, OSError):
         return str(record.msg)  # why there is no port to listen on
     found = _WORDS.match(record.msg) if isinstance(record.msg, str) else None
@@ -100,7 +100,7 @@ def _redact_message(record: logging.LogRecord) -> str:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """What kind of error, and where: file and line of its last frames, nothing it says."""
+    """Return an error's type, and file and line of its last frames, without its text."""
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     places = [f"{f.filename.rsplit('/', 2)[-1]}:{f.lineno} {f.name}" for f in frames]
     return {"type": type(error).__name__, "at": places}

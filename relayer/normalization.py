@@ -94,8 +94,10 @@ def _long_runs(form: Form, text: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(1024)
 def _is_mark(form: Form, char: str) -> bool:
-    """Whether a character comes to nothing but marks that have an order: of U+0F73, which has none
-    itself, that holds as well."""
+    """Return true if a character comes to nothing but marks that have an order.
+
+    Of U+0F73, which has none itself, that holds as well.
+    """
     return unicodedata.combining(_apart(form, char)[0]) != 0
 
 

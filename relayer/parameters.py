@@ -1,4 +1,4 @@
-"""What a request says beside its messages, and how much of that an endpoint takes.
+"""The parameters of a request beside its messages, and how many of them an endpoint takes.
 
 It does not own sending it (`chat.py`), nor when another try is worth it (`llm.py`).
 
@@ -50,7 +50,7 @@ def find_named(text: str) -> tuple[Named, ...]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is sent beside the messages."""
+    """The parameters that are sent beside the messages."""
 
     form: Form = "schema"
     has_temperature: bool = True

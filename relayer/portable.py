@@ -36,7 +36,7 @@ class Moved(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class MovedAccount(Moved):
-    """What is said of the account itself, and how far its sequences were."""
+    """The account itself, and the positions of its sequences."""
 
     label: Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?!\n)$")]
     settings: AccountSettings
@@ -77,7 +77,7 @@ class MovedNamespace(Moved):
 
 
 class MovedLink(Moved):
-    """What a memory has to do with another one or with a turn."""
+    """A relation of a memory to another one or to a turn."""
 
     relation: Literal["contradicts", "source", "turn", "merged"]
     other_id: uuid.UUID
@@ -160,7 +160,7 @@ class MovedReceipt(Moved):
 
 
 class MovedTombstone(Moved, omit_defaults=True):
-    """That a memory was erased; `namespace` is None when it went, too.
+    """The erasure of a memory; `namespace` is None when it went, too.
 
     Attributes:
         expired: whether it went because its time was over.

@@ -1,4 +1,4 @@
-"""What an account has chosen: how its memories are treated when they are written.
+"""An account's choices: how its memories are treated when they are written.
 
 Not here: settings of the relayer (`settings.py`), storing these (`database.accounts`).
 

@@ -1,4 +1,4 @@
-"""What every process that holds keys, or serves, does to itself first.
+"""First steps of every process that holds keys, or serves.
 
 Not here: what it does then (`serve.py`, `__main__.py`).
 """
@@ -49,7 +49,7 @@ def lock_memory() -> bool:
 
 
 def _may_lock() -> bool:
-    """Whether this process may lock memory beyond its limit."""
+    """Return true if this process may lock memory beyond its limit."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -59,7 +59,7 @@ def _may_lock() -> bool:
 
 
 def has_locked_memory(pid: int) -> bool | None:
-    """Whether a process keeps memory out of the swap; None where the system does not tell."""
+    """Return true if a process keeps memory out of the swap; None if the system does not tell."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -82,7 +82,7 @@ def plain_swaps(root: Path = Path("/")) -> list[str] | None:
 
 
 def _is_safe(root: Path, swap: Path) -> bool:
-    """Whether a swap is a device that dm-crypt encrypts, or one in memory without a disk."""
+    """Return true if a swap is a device that dm-crypt encrypts, or one in memory without a disk."""
     block = root / "sys/block" / Path(os.path.realpath(swap)).name
     try:
         if block.name.startswith("zram"):

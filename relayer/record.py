@@ -1,4 +1,4 @@
-"""What a memory says: the draft a caller sends, the sealed record, the memory a caller gets.
+"""The forms of a memory: the draft a caller sends, the sealed record, the memory a caller gets.
 
 Not here: sealing (`sealed.envelope`), limits on input (`http/bodies.py`), order of steps
 (`memories/memory.py`).
@@ -87,20 +87,21 @@ class Draft:
 
     @property
     def life(self) -> "Life":
-        """How long it is to be kept."""
+        """Return its expiry, and whether that is the default one."""
         return Life(self.expires_at, self.has_default_life)
 
 
 class Life(NamedTuple):
-    """How long a memory is kept: for good (None) or until then, which comes of its kind or was
-    asked for."""
+    """The time for which a memory is kept: for good (None) or until then.
+
+    The end comes of its kind or was asked for.
+    """
 
     expires_at: datetime | None
     is_default: bool
 
     def outlives(self, other: "Life") -> bool:
-        """Whether it counts before the other: it ends later or, at the same moment, was asked
-        for."""
+        """Return true if it ends later than the other or, at the same moment, was asked for."""
         if self.expires_at is None or other.expires_at is None:
             return self.expires_at is None and other.expires_at is not None
         return (self.expires_at, other.is_default) > (other.expires_at, self.is_default)
@@ -108,7 +109,7 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What holds of a memory beside what it says.
+    """The state of a memory beside its contents.
 
     Attributes:
         pinned: no rule supersedes, merges or expires it, but an expiry that was asked for does.
@@ -285,7 +286,7 @@ def first_stored_at(record: bytes) -> datetime | None:
 
 
 def is_kept(record: bytes) -> bool:
-    """Whether the record of a turn says that it is kept beside its facts.
+    """Return true if the record of a turn says that it is kept beside its facts.
 
     Raises:
         CryptoError: not a record.
@@ -294,7 +295,7 @@ def is_kept(record: bytes) -> bool:
 
 
 def _members(record: bytes) -> dict[str, Any]:
-    """What a record says.
+    """Return the members of a record.
 
     Raises:
         CryptoError: not JSON with members, or nested deeper than it can be read.
@@ -322,7 +323,7 @@ def name_when_gone(turn: uuid.UUID) -> uuid.UUID:
 
 
 def is_former_name(turn: uuid.UUID) -> bool:
-    """Whether a turn has a name from before they were random; its tombstone has another."""
+    """Return true if a turn has a name from before they were random; its tombstone has another."""
     return turn.version == 8
 
 

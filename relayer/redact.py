@@ -45,7 +45,7 @@ def redact(text: str) -> tuple[str, dict[str, int]]:
 
 
 def _window(text: str, at: int) -> tuple[int, int]:
-    """Where a secret has to begin, and how far it is looked at.
+    """Return the place before which a secret has to begin, and the end of the text to look at.
 
     Only what has no blanks is longer than `_BLANKS_WITHIN`; so it ends at a blank further away.
     """
@@ -59,7 +59,7 @@ def _window(text: str, at: int) -> tuple[int, int]:
 def _mark_with(
     accepts: Callable[[str], bool], found: Counter[str]
 ) -> Callable[[re.Match[str]], str]:
-    """What replaces a match: itself with a mark for the group that is named for a kind."""
+    """Return a function that marks the group of a match that is named for a kind."""
 
     def mark(match: re.Match[str]) -> str:
         group = match.lastgroup
@@ -91,7 +91,7 @@ def _without_private_keys(text: str, found: Counter[str]) -> str:
 
 
 def _key_end(text: str, begin: re.Match[str], following: re.Match[str] | None) -> int | None:
-    """Where a key's text ends; None for a sentence that only speaks of the line `begin`."""
+    """Return the end of a key's text; None for a sentence that only speaks of the line `begin`."""
     if following is not None and following[1] == "END":
         key = _BASE64.search(text, begin.end(), following.start())
         return following.end() if key else None

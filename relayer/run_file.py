@@ -1,4 +1,4 @@
-"""Who serves a data folder, and where, for other commands on the same folder.
+"""The process that serves a data folder, and its address, for commands on the same folder.
 
 Not here: serving (`serve.py`).
 
@@ -63,7 +63,7 @@ def write_run_file(data_dir: Path, url: str, *, workers: int = 1) -> Iterator[No
 
 
 def is_served(data_dir: Path) -> bool:
-    """Whether a process has this folder `alone`; a server that has not begun to answer, too."""
+    """Return true if a process has this folder `alone`, even if it does not answer yet."""
     try:
         descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -86,14 +86,14 @@ def socket_url(path: Path) -> str:
 
 
 def split_socket_url(url: str) -> tuple[str, str | None]:
-    """What to ask a relayer's URL by, and by which Unix socket, if it names one."""
+    """Return the URL to ask a relayer by, and the Unix socket, if its URL names one."""
     if not url.startswith(SOCKET_SCHEME):
         return url, None
     return "http://localhost", unquote(url.removeprefix(SOCKET_SCHEME))
 
 
 def count_workers(data_dir: Path) -> int:
-    """How many processes serve this folder now."""
+    """Count the processes that serve this folder now."""
     found = _read_run_file(data_dir)
     return 0 if found is None else int(found["workers"])
 

@@ -1,4 +1,4 @@
-"""What secrets look like: a table of kinds, and the checks that a shape alone cannot make.
+"""The shapes of secrets: a table of kinds, and the checks that a shape alone cannot make.
 
 Not here: replacing them (`redact.py`), private keys, which span lines (`redact.py`).
 

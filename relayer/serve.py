@@ -48,7 +48,7 @@ _POLL_S: Final = 0.05
 
 @dataclass
 class Ending:
-    """How a process is asked to end: at once, or when its connections have been told."""
+    """The events that ask a process to end: at once, or when its connections have been told."""
 
     now: asyncio.Event = field(default_factory=asyncio.Event)
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
@@ -332,7 +332,7 @@ def _remove_left_socket(path: Path) -> None:
 
 
 def url_of(settings: Settings, sockets: Sequence[socket.socket]) -> str:
-    """Where clients on this machine, or of its network, find it."""
+    """Return the URL where clients on this machine, or of its network, find it."""
     if settings.socket:
         return socket_url(Path(settings.socket))
     port = sockets[0].getsockname()[1]
@@ -345,7 +345,7 @@ def url_of(settings: Settings, sockets: Sequence[socket.socket]) -> str:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """What connections of this process may take."""
+    """Return the limits of this process's connections."""
     return Bounds(
         head_s=settings.request_timeout_s,
         taking_s=KEEP_ALIVE_S,
@@ -355,7 +355,7 @@ def bounds_of(settings: Settings) -> Bounds:
 
 
 def server_config(app: Any, settings: Settings) -> uvicorn.Config:
-    """How an application is served: by bounded connections, and saying nothing of its own."""
+    """Return uvicorn's configuration: with bounded connections, and without logs of its own."""
     return uvicorn.Config(
         app,
         http=bind_limits(bounds_of(settings)),

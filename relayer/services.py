@@ -76,7 +76,7 @@ def build_language_model(settings: Settings) -> LanguageModel | None:
 
 @dataclass(frozen=True)
 class Services:
-    """What turns a checked request into an answer, and the worker that follows up."""
+    """The services that turn a checked request into an answer, and the worker that follows up."""
 
     embedders: Embedders
     memory: MemoryService
@@ -113,7 +113,7 @@ class Services:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What most services are built of."""
+    """The parts that most services are built of."""
 
     storage: Storage
     embedder: Embedder | None

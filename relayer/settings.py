@@ -37,7 +37,7 @@ def setting(
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What an operator may choose; see `variable` for the names in the environment."""
+    """The operator's choices; see `variable` for the names in the environment."""
 
     data_dir: Path = setting(Path("data"), "folder of the embedded database and the relayer's key")
     host: str = setting("127.0.0.1", "address to listen on")
@@ -263,7 +263,7 @@ SECRET: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """Where a bucket is, and the key that opens it."""
+    """The address of a bucket, and the key that opens it."""
 
     name: str
     prefix: str
@@ -356,7 +356,7 @@ def _check_endpoint(url: str, *, plain_anywhere: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine only."""
+    """Return true if a host name or address is this machine only."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -364,14 +364,14 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether only this machine can reach the relayer, unless a proxy on it lets others in."""
+    """Return true if only this machine can reach the relayer, unless by a proxy on it."""
     public_host = urlsplit(settings.public_url).hostname
     listens_here = bool(settings.socket) or is_loopback(settings.host)
     return listens_here and (public_host is None or is_loopback(public_host))
 
 
 def open_to_this_machine(settings: Settings) -> Sequence[str]:
-    """What whoever asks at a loopback address gets without a token, for no other reason."""
+    """Return what a request at a loopback address gets without a token, for no other reason."""
     if settings.socket or not is_local(settings):  # a socket opens to its own user alone
         return ()
     registration = ["registration"] if settings.registration == "auto" else []
@@ -379,7 +379,7 @@ def open_to_this_machine(settings: Settings) -> Sequence[str]:
 
 
 def may_lack_tls(url: str) -> bool:
-    """Whether a database's URL leads beyond this machine and does not say whether by TLS.
+    """Return true if a database's URL leads beyond this machine and does not say whether by TLS.
 
     Who is between then only has to say that the server has none.
     """
@@ -390,7 +390,7 @@ def may_lack_tls(url: str) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host of a database's URL, maybe with a port, is this machine or a socket's path."""
+    """Return true if a host of a database's URL, maybe with a port, is this machine or a socket."""
     if host.startswith("["):
         host = host[1:].partition("]")[0]
     elif host.count(":") == 1:

@@ -37,7 +37,7 @@ SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
 
 @dataclass(frozen=True)
 class Storage:
-    """What the server and the command line share: database, blobs, identity, accounts."""
+    """The parts that server and command line share: database, blobs, identity, accounts."""
 
     connect_args: dict[str, Any]  # asyncpg's, to a session of one's own
     database: Database
@@ -136,7 +136,7 @@ def write_folders(settings: Settings) -> Sequence[Path]:
 
 
 def closing_on(storage: Storage, clock: Clock) -> Closing:
-    """What erases accounts of this storage."""
+    """Build the service that erases accounts of this storage."""
     return Closing(
         database=storage.database,
         ledger=storage.ledger,
@@ -147,7 +147,7 @@ def closing_on(storage: Storage, clock: Clock) -> Closing:
 
 
 def replay_on(storage: Storage, clock: Clock) -> Replay:
-    """What repeats on this storage what its database has forgotten."""
+    """Build the service that repeats on this storage what its database has forgotten."""
     database, blobs = storage.database, storage.blobs
     accounts = AccountReplay(
         database=database,

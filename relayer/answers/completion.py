@@ -22,7 +22,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model said.
+    """A model's answer.
 
     Attributes:
         text: its content, which may hold reasoning.
@@ -41,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why there is none, in words of our own.
+    """The reason why there is no completion, in words of our own.
 
     Attributes:
         is_outage: something came that is no completion at all.

@@ -1,4 +1,4 @@
-"""What is nearly JSON, read by a library, in a time that has an end.
+"""Repair of text that is nearly JSON, by a library, in a time that has an end.
 
 It does not own finding such a piece in an answer (`decoding.py`).
 

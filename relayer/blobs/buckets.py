@@ -257,7 +257,7 @@ def _connect(bucket: Bucket, deadline_s: float) -> S3Store:
 
 
 def _away(error: Exception) -> Exception:
-    """What to raise instead; what the library says holds addresses and goes nowhere."""
+    """Return the error to raise instead; the library's text holds addresses and goes nowhere."""
     if not isinstance(error, BaseError | OSError):
         return error
     message = "The blob store is away."

@@ -52,7 +52,7 @@ class CachedStore:
 
     @property
     def transactional(self) -> bool:
-        """Whether blobs commit and vanish together with the rows that refer to them."""
+        """Return true if blobs commit and vanish together with the rows that refer to them."""
         return self.store.transactional
 
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Where sealed bytes live: in PostgreSQL beside their rows, or in a local folder.
+"""Stores of sealed bytes: in PostgreSQL beside their rows, or in a local folder.
 
 Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and who may read them
 (`memories/memory.py`).
@@ -51,7 +51,7 @@ class BlobStore(Protocol):
 
     @property
     def transactional(self) -> bool:
-        """Whether blobs commit and vanish together with the rows that refer to them."""
+        """Return true if blobs commit and vanish together with the rows that refer to them."""
 
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
         """Store blobs durably; storing one again changes nothing."""
@@ -245,7 +245,7 @@ class FolderStore:
         return await self._use(self._drop_drafts, account, older_than)
 
     async def _use(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What some work on the folder gives, in a thread.
+        """Do some work on the folder in a thread, and return its result.
 
         Raises:
             Unavailable: the folder is away, or refuses the work.
@@ -362,7 +362,7 @@ class FolderStore:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether something has this name, as far as that can be told."""
+    """Return true if something has this name, as far as that can be told."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -379,7 +379,7 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a file is a blob rather than a leftover of a crash or a stranger's."""
+    """Return true if a file is a blob rather than a leftover of a crash or a stranger's."""
     try:
         blob_hash(name)
     except CryptoError:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Entry(NamedTuple):
-    """Where a command is, and what it does."""
+    """A command's module and name, and a summary of its work."""
 
     module: str
     name: str

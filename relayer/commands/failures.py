@@ -1,4 +1,4 @@
-"""How a command fails: one line or one JSON object, and an exit code.
+"""Failures of commands: one line or one JSON object, and an exit code.
 
 Not here: what may have been meant (`suggestions.py`), which error of the relayer ends with which
 code (`options.py`).
@@ -22,7 +22,7 @@ MEANINGS: Final[Mapping[int, str]] = {
 
 
 class Failure(click.ClickException):
-    """What ends a command with words, an exit code, and a code that scripts know it by."""
+    """A command's end with words, an exit code, and a code that scripts know it by."""
 
     def __init__(
         self, exit_code: int, message: str, code: str = "failed", *, as_json: bool = False

@@ -1,4 +1,4 @@
-"""What the commands share: options for settings, answers for people and scripts.
+"""The commands' common parts: options for settings, answers for people and scripts.
 
 Not here: the commands, how a failure is printed (`failures.py`).
 """
@@ -204,5 +204,5 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def terminal_width() -> int | None:
-    """How many columns the terminal has, None where standard output is none."""
+    """Return the terminal's number of columns, None where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -108,7 +108,7 @@ def _draw(lines: list[str]) -> None:
 
 
 def _read(url: str, token: str) -> Reading:
-    """What the relayer says now.
+    """Read the relayer's metrics as they are now.
 
     Raises:
         _Away: it does not answer, or not that.

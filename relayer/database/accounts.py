@@ -131,12 +131,12 @@ async def insert_account(
 
 
 async def is_recipient(database: Database, account: AccountId, key: PublicKey) -> bool:
-    """Whether the account's grants may name a key: by a column beside them, so only No counts."""
+    """Return true if the account's grants may name a key: by a column, so only false is certain."""
     return await database.fetchrow(_IS_RECIPIENT, account, key) is not None
 
 
 async def claim_key(connection: Connection, *, key: PublicKey, account: AccountId) -> bool:
-    """Whether the key belongs to this account now; a key has one account for life."""
+    """Claim a key for an account; true if it is this account's now. A key has one for life."""
     await connection.execute(_INSERT_OWNER, key, account)
     owner = await connection.fetchval(_KEY_OWNER, key)
     return bool(owner == account)

@@ -95,7 +95,7 @@ async def names_after(database: Database, account: AccountId, after: str, limit:
 
 
 async def elsewhere(database: Database, limit: int) -> tuple[set[AccountId], bool]:
-    """Which of the newest accounts with memories have none of these here; and whether others do."""
+    """Return the newest accounts whose memories are elsewhere, and whether others' are here."""
     newest = [row["account_id"] for row in await database.fetch(_NEWEST_WRITTEN, limit)]
     rows = await database.fetchmany(_HERE, [(account,) for account in newest])
     outside = {AccountId(row["account_id"]) for row in rows if not row["here"]}

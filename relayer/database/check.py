@@ -155,7 +155,7 @@ async def database_clock(database: Database) -> datetime:
 
 
 async def connections_max(database: Database) -> int:
-    """How many connections the database's server gives to all its users."""
+    """Return the number of connections that the database's server gives to all its users."""
     row = await database.fetchrow(_CONNECTIONS_MAX)
     assert row is not None
     return int(row["there"])
@@ -176,7 +176,7 @@ async def episodes_after(
 async def present(
     database: Database, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these memories and waiting turns are still there."""
+    """Return those of these memories and waiting turns that are still there."""
     return {r["memory_id"] for r in await database.fetch(_PRESENT, account, ids)}
 
 
@@ -203,17 +203,17 @@ async def namespace_ids(database: Database, account: AccountId) -> dict[int, str
 
 
 async def counts_off(database: Database, account: AccountId, namespace_id: int) -> bool:
-    """Whether a namespace's counts are wrong."""
+    """Return true if a namespace's counts are wrong."""
     return await _off(database, _COUNTS_OFF, account, namespace_id)
 
 
 async def totals_off(database: Database, account: AccountId) -> bool:
-    """Whether an account's counts are not the sums of its namespaces' and turns'."""
+    """Return true if an account's counts are not the sums of its namespaces' and turns'."""
     return await _off(database, _TOTALS_OFF, account)
 
 
 async def postings_off(database: Database, account: AccountId, namespace_id: int) -> bool:
-    """Whether a namespace has more postings than its memories have words."""
+    """Return true if a namespace has more postings than its memories have words."""
     return await _off(database, _POSTINGS_OFF, account, namespace_id)
 
 

@@ -148,7 +148,7 @@ async def empty(
 
 
 async def outbox_waits(database: Database, account: AccountId) -> bool:
-    """Whether blobs of the account may still come into an outside store."""
+    """Return true if blobs of the account may still come into an outside store."""
     row = await database.fetchrow(_OUTBOX_WAITS, account)
     return row is not None and bool(row[0])
 
@@ -180,7 +180,7 @@ async def last_receipt(database: Database, account: AccountId) -> bytes | None:
 
 
 async def is_purged(database: Database, account: AccountId) -> bool:
-    """Whether a closed account was emptied to the end."""
+    """Return true if a closed account was emptied to the end."""
     row = await database.fetchrow(_IS_PURGED, account)
     return row is not None and bool(row[0])
 

@@ -65,7 +65,7 @@ SELECT $1, blob_id FROM unnest($2::bytea[]) AS b (blob_id) ON CONFLICT DO NOTHIN
 async def referred(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Which of these blobs something refers to, or are noted to go."""
+    """Return those of these blobs that something refers to, or that are noted to go."""
     return {r["blob_id"] for r in await database.fetch(_REFERRED, account, blob_ids)}
 
 
@@ -87,28 +87,28 @@ async def receipts(
 async def living(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these memories live."""
+    """Return those of these memories that live."""
     return {r["memory_id"] for r in await database.fetch(_LIVING, account, ids)}
 
 
 async def tombstoned(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these memories were erased."""
+    """Return those of these memories that were erased."""
     return {r["memory_id"] for r in await database.fetch(_TOMBSTONED, account, ids)}
 
 
 async def extracted(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these are turns that are done with."""
+    """Return those of these turns that are done with."""
     return {r["episode_id"] for r in await database.fetch(_EXTRACTED, account, ids)}
 
 
 async def tombstoned_blobs(
     database: Database | Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Which of these blobs were erased; reads all tombstones of the account."""
+    """Return those of these blobs that were erased; reads all tombstones of the account."""
     rows = await database.fetch(_TOMBSTONED_BLOBS, account, blob_ids)
     return {r["blob_id"] for r in rows} & set(blob_ids)
 

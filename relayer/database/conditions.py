@@ -9,12 +9,15 @@ MOMENT: Final = "coalesce(m.event_time, m.created_at)"  # when it happened, else
 
 
 def unexpired(now: str) -> str:
-    """That it has not expired by then."""
+    """Return the condition in SQL that it has not expired by then."""
     return f"(m.expires_at IS NULL OR m.expires_at > {now})"
 
 
 def within(after: str, before: str) -> str:
-    """That its moment is not before the one parameter, and before the other; NULL is no bound."""
+    """Return the condition in SQL that its moment is between two parameters; NULL is no bound.
+
+    The first belongs to the span, the second does not.
+    """
     return (
         f"({after}::timestamptz IS NULL OR {MOMENT} >= {after})"
         f" AND ({before}::timestamptz IS NULL OR {MOMENT} < {before})"

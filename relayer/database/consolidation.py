@@ -286,7 +286,7 @@ async def newest_episodes(database: Database, scope: Scope, *, limit: int) -> li
 
 
 async def episodes_since(database: Database, scope: Scope, *, since: datetime) -> int:
-    """How many episodes were stored since then."""
+    """Count the episodes that were stored since then."""
     row = await database.fetchrow(
         _STORED_SINCE, scope.account, scope.namespace_id, scope.now, since
     )
@@ -317,7 +317,7 @@ async def are_used(
     kind: str,
     but: uuid.UUID,
 ) -> bool:
-    """Whether another memory of that kind was made of any of these."""
+    """Return true if another memory of that kind was made of any of these."""
     return bool(await connection.fetchval(_USED, account, memory_ids, kind, but))
 
 

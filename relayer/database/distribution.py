@@ -72,7 +72,7 @@ _PATIENCE: Final = ("SET statement_timeout = 0", "SET lock_timeout = '30s'")
 
 @dataclass(frozen=True)
 class Layout:
-    """How the tables of a database lie: on how many nodes, which are laid out and which are not.
+    """The layout of a database's tables: the number of nodes, the tables laid out and the others.
 
     Of those `left_behind`, copies of moved rows still lie in the coordinator's files.
     """
@@ -84,12 +84,12 @@ class Layout:
 
     @property
     def is_partial(self) -> bool:
-        """Whether some tables were laid out and others not."""
+        """Return true if some tables were laid out and others not."""
         return bool(self.distributed and self.missing)
 
 
 async def layout(connection: Connection | Database) -> Layout | None:
-    """How the tables lie; None on a database without Citus."""
+    """Return the layout of the tables; None on a database without Citus."""
     if not await connection.fetch(_VERSION):
         return None
     [nodes] = await connection.fetch(_NODES)

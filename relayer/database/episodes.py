@@ -17,13 +17,13 @@ LATELY: Final = timedelta(days=1)  # how far back a failure of the model is of i
 
 
 def is_too_old(now: str) -> str:
-    """Whether a turn `e` is older than its namespace `ns` keeps things by then, in SQL."""
+    """Return the condition in SQL that a turn `e` is older than its namespace `ns` keeps things."""
     ended = "e.created_at + ns.ttl_s * interval '1 second'"
     return f"(ns.ttl_s IS NOT NULL AND {ended} <= {now}::timestamptz)"
 
 
 def is_over(now: str) -> str:
-    """Whether a turn `e` of the namespace `ns`, of account $1, is in no answer by then, in SQL.
+    """Return the condition in SQL that a turn `e` of `ns`, of account $1, is in no answer by then.
 
     It ends with what came from it, since it says the same. OFFSET has that asked of one turn after
     another: a planner without statistics reads all links of the account once, to know it of each.
@@ -205,7 +205,7 @@ async def note_extractor(
 
 @dataclass(frozen=True)
 class Failures:
-    """How many turns wait for their facts, and at how many the language model failed of late.
+    """Numbers of turns that wait for their facts, and of those the model failed at of late.
 
     `cause` is why it failed at the newest of these; None where it did not.
     """
@@ -230,8 +230,10 @@ class Failures:
 async def failures(
     database: Database, *, account: AccountId, namespace_ids: Sequence[int] | None, now: datetime
 ) -> Failures:
-    """What waits in these namespaces of an account, and where the model failed in the last day;
-    None stands for all namespaces."""
+    """Count the waiting turns of these namespaces, and the model's failures in the last day.
+
+    None stands for all namespaces of the account.
+    """
     rows = await database.fetch(_FAILURES, account, namespace_ids, now - LATELY)
     return Failures.of(rows)
 
@@ -269,7 +271,7 @@ async def claim(
 async def kept(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these turns are there and kept."""
+    """Return those of these turns that are there and kept."""
     return {r["episode_id"] for r in await connection.fetch(_KEPT, account, episode_ids)}
 
 

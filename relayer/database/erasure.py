@@ -205,7 +205,7 @@ ON CONFLICT DO NOTHING
 
 @dataclass(frozen=True)
 class Erased:
-    """What is to be erased, and the receipts of it.
+    """The rows and turns to erase, and the receipts of it.
 
     Attributes:
         rows: revisions, by the ids of their rows.
@@ -330,7 +330,7 @@ async def erase(
 async def tombstoned(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these were erased."""
+    """Return those of these memories that were erased."""
     rows = await connection.fetch(_TOMBSTONED, account, memory_ids)
     return {r["memory_id"] for r in rows}
 

@@ -111,7 +111,7 @@ ORDER BY t.id LIMIT $3
 
 @dataclass(frozen=True)
 class Pages:
-    """What belongs to some rows: postings, vectors and links by row id."""
+    """Rows and what belongs to them: postings, vectors and links by row id."""
 
     rows: list[Row]
     postings: Mapping[uuid.UUID, bytes]
@@ -120,7 +120,7 @@ class Pages:
 
 
 async def account(database: Database, account: AccountId) -> Row | None:
-    """What is said of an account, and how far its sequences are."""
+    """Return an account's row, with the positions of its sequences; None without one."""
     return await database.fetchrow(_ACCOUNT, account)
 
 

@@ -97,7 +97,7 @@ WHERE account_id = $1 AND namespace_id = $2 AND memory_count = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """What memories have to be like; None is whatever they are.
+    """Conditions on memories; None is any value.
 
     Attributes:
         epoch: the epoch that `tokens` were made in; without these it does not count.
@@ -136,7 +136,7 @@ async def matching(
 async def count_matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match
 ) -> int:
-    """How many memories fit."""
+    """Count the memories that fit."""
     statements = (_COUNT_MATCHING, _COUNT_TAGGED, _COUNT_FEW)
     statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     row = await database.fetchrow(statement, *arguments)
@@ -151,7 +151,7 @@ async def _build_query(
     namespace_id: int,
     match: Match,
 ) -> tuple[str, tuple[object, ...]]:
-    """Which of these to ask, without tokens, with them or among few, and with what arguments."""
+    """Return the statement to ask, without tokens, with them or among few, and its arguments."""
     bare, tagged, among_few = (of_state[match.state] for of_state in statements)
     asked = (
         account, namespace_id, match.kind, match.writer, match.after, match.before, match.pinned,
@@ -168,7 +168,7 @@ async def _build_query(
 async def has_other_epochs(
     database: Database, *, account: AccountId, namespace_id: int, epochs: Sequence[int]
 ) -> bool:
-    """Whether a namespace has memories of other epochs than these."""
+    """Return true if a namespace has memories of other epochs than these."""
     row = await database.fetchrow(_OTHER_EPOCHS, account, namespace_id, epochs)
     assert row is not None
     return bool(row[0])
@@ -183,7 +183,7 @@ async def contents(
 
 
 async def count_contents(database: Database, *, account: AccountId, namespace_id: int) -> int:
-    """How many memories and turns a namespace has."""
+    """Count the memories and turns of a namespace."""
     row = await database.fetchrow(_COUNT_CONTENTS, account, namespace_id)
     assert row is not None
     return int(row[0])

@@ -268,7 +268,7 @@ class ArrivingTurn:
 
     @property
     def place(self) -> tuple[int, int, bytes]:
-        """Where it is known by what it says: namespace, epoch, fingerprint."""
+        """Return the place where its content is looked up: namespace, epoch, fingerprint."""
         return self.namespace_id, self.turn.epoch, self.turn.fingerprint or b""
 
 
@@ -283,7 +283,7 @@ class Vouched:
 
 @dataclass(frozen=True)
 class Page:
-    """What is written at once, and what vouches for it.
+    """The rows that are written at once, and what vouches for them.
 
     Attributes:
         blobs_here: whether the database keeps the blobs.
@@ -332,17 +332,17 @@ async def present(
 async def erased(
     connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Which of these memories were erased."""
+    """Return those of these memories that were erased."""
     return {r["memory_id"] for r in await connection.fetch(_ERASED, account, ids)}
 
 
 async def erased_blobs(connection: Connection, account: AccountId) -> int:
-    """How many blobs the account's tombstones name."""
+    """Count the blobs that the account's tombstones name."""
     return int(await connection.fetchval(_ERASED_BLOBS, account))
 
 
 async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[int]) -> set[int]:
-    """Which of these sequence numbers are in use."""
+    """Return those of these sequence numbers that are in use."""
     return {r["seq"] for r in await connection.fetch(_TAKEN_SEQS, account, seqs)}
 
 
@@ -383,7 +383,7 @@ def new_bytes(row: MovedMemory | MovedEpisode) -> int:
 
 
 def _has_vectors(memory: MovedMemory) -> bool:
-    """Whether what a row says of its vectors holds here, too: they came along, or are none."""
+    """Return true if a row's model holds here, too: its vectors came along, or it has none."""
     return bool(memory.vectors) or memory.embedding_model == NO_VECTOR
 
 

@@ -1,4 +1,4 @@
-"""How much room the rows of memories take beside their texts, and the counts of it.
+"""The room that rows of memories take beside their texts, and the counts of it.
 
 Not here: sealed bytes, which every statement counts by what it stores.
 

@@ -91,6 +91,6 @@ async def blobs_of(
     blob_ids: Sequence[bytes],
     namespaces: Sequence[Namespace],
 ) -> set[bytes]:
-    """Which of these blobs belong to these namespaces."""
+    """Return those of these blobs that belong to these namespaces."""
     rows = await database.fetch(_BLOBS_OF, account, blob_ids, namespaces)
     return {r["blob_id"] for r in rows}

@@ -106,7 +106,7 @@ ORDER BY e.created_at DESC, e.episode_id DESC LIMIT $5
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which memories to list; `after` and `before` go by event time, else by when it was stored.
+    """Filters of a list; `after` and `before` go by event time, else by when it was stored.
 
     Attributes:
         wanted: how many tags and sources a memory must have.
@@ -125,8 +125,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class SetAside:
-    """How many of the memories are not recalled, and how many earlier revisions there are beside
-    the memories."""
+    """Numbers of the memories that are not recalled, and of earlier revisions beside them."""
 
     revisions: int = 0
     superseded: int = 0

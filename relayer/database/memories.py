@@ -187,7 +187,7 @@ class NewEpisode:
 
 @dataclass(frozen=True)
 class Mark:
-    """That an idempotency key led to this memory."""
+    """The link from an idempotency key to the memory that it led to."""
 
     mark: bytes
     text_mark: bytes
@@ -271,7 +271,7 @@ async def find_between(
 
 
 async def count_sealed(database: Database, *, account: AccountId, namespace_id: int) -> int:
-    """How many sealed memories a namespace has."""
+    """Count the sealed memories of a namespace."""
     row = await database.fetchrow(_COUNT_SEALED, account, namespace_id)
     assert row is not None
     return int(row[0])
@@ -280,7 +280,7 @@ async def count_sealed(database: Database, *, account: AccountId, namespace_id: 
 async def known_blobs(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Which of these blobs some row refers to, or stay as part of the journal."""
+    """Return those of these blobs that some row refers to, or that the journal keeps."""
     rows = await database.fetch(_KNOWN_BLOBS, account, blob_ids)
     return {r["blob_id"] for r in rows}
 

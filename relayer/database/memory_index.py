@@ -95,7 +95,7 @@ _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 
 @dataclass(frozen=True)
 class Counts:
-    """How many memories a namespace has, and words in them; earlier revisions do not count."""
+    """Numbers of a namespace's memories and of their words, without earlier revisions."""
 
     memory_count: int
     word_count: int
@@ -122,7 +122,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much memories are found by.
+    """The amounts of index data that memories have.
 
     Attributes:
         seqs: numbers of those that are there, ascending.
@@ -138,7 +138,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Page:
-    """What some memories are found by.
+    """The index data of some memories.
 
     Attributes:
         memories: rows, ascending by number.
@@ -156,14 +156,14 @@ class Page:
 
     @property
     def size_bytes(self) -> int:
-        """What its arrays take."""
+        """Return the size of its arrays, in bytes."""
         postings = (self.tokens, self.seqs, self.frequencies, self.lengths)
         vectors = [array for pair in self.vectors.values() for array in pair]
         return sum(array.nbytes for array in (*postings, *vectors))
 
 
 async def count(connection: Connection, account: AccountId, namespace_id: int) -> int | None:
-    """How many memories a namespace has now, or None."""
+    """Count the memories that a namespace has now; None for no namespace."""
     found: int | None = await connection.fetchval(_COUNT, account, namespace_id)
     return found
 
@@ -184,7 +184,7 @@ async def versions(
 async def read_changes(
     connection: Connection, account: AccountId, namespace_id: int, since: IndexMark
 ) -> Differing | None:
-    """What of a namespace differs from an earlier state; None when not every step is known."""
+    """Return what differs from an earlier state; None when not every step is known."""
     rows = await connection.fetch(_STEPS, account, namespace_id, since.number, STEPS_MAX)
     if not rows:
         return None
@@ -202,7 +202,7 @@ async def read_changes(
 async def extent(
     connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
 ) -> Extent:
-    """How much these memories are found by; reads none of it."""
+    """Return the amounts of these memories' index data; reads none of it."""
     row = await connection.fetchrow(_EXTENT, account, namespace_id, seqs)
     assert row is not None
     found = [_numbers(row[name], ">i8") for name in ("seqs", "vectors", "numbers", "postings")]
@@ -213,7 +213,7 @@ async def extent(
 async def page(
     connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
 ) -> Page:
-    """What these memories are found by."""
+    """Read the index data of these memories."""
     scope = (account, namespace_id, seqs)
     memories = await connection.fetch(_MEMORIES, *scope)
     vectors = await connection.fetch(_VECTORS, *scope)

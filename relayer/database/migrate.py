@@ -195,7 +195,7 @@ def _explain_refusal() -> Iterator[None]:
 
 
 def _place(connect_args: dict[str, Any]) -> str:
-    """Where a database is, without a user and a password."""
+    """Return the place of a database, without a user and a password."""
     dsn = connect_args.get("dsn", "")
     netloc, query = urlsplit(dsn).netloc, dict(parse_qsl(urlsplit(dsn).query))
     hosts = netloc.rpartition("@")[2] or query.get("host", "")
@@ -240,7 +240,7 @@ async def _open_connection(connect_args: dict[str, Any], place: str) -> asyncpg.
 
 
 def _describe_malformed(error: Exception) -> str:
-    """What is wrong with a URL; it quotes what it could not read, which may be a password."""
+    """Return the fault of a URL, without the part it could not read, which may be a password."""
     said = str(error).partition("\n")[0]
     if not _HARMLESS.match(said):
         return (
@@ -253,7 +253,7 @@ def _describe_malformed(error: Exception) -> str:
 
 
 def _find_unreadable_file(connect_args: dict[str, Any]) -> str:
-    """Which file that a URL names for TLS cannot be read; "" for none."""
+    """Return a message on a file for TLS that a URL names and nobody can read; "" for none."""
     query = dict(parse_qsl(urlsplit(connect_args.get("dsn", "")).query))
     for name in _TLS_FILES:
         if (path := query.get(name)) and not os.access(path, os.R_OK):
@@ -262,7 +262,7 @@ def _find_unreadable_file(connect_args: dict[str, Any]) -> str:
 
 
 def _why_away(error: BaseException | None) -> str:
-    """Why nobody answers, without an address, which may be a password with a sign in it."""
+    """Return why nobody answers, without an address, which may be a password with a sign in it."""
     if isinstance(error, asyncpg.PostgresError):
         return _words(error)
     if isinstance(error, TimeoutError):
@@ -275,7 +275,7 @@ def _why_away(error: BaseException | None) -> str:
 
 
 def _words(error: asyncpg.PostgresError) -> str:
-    """What a server says, without its details and hints."""
+    """Return a server's message, without its details and hints."""
     return str(error.args[0]).partition("\n")[0]
 
 
@@ -291,7 +291,7 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
 
 
 async def has_tables(connect_args: dict[str, Any]) -> bool:
-    """Whether a database holds anything of anybody's, a relayer or not.
+    """Return true if a database holds anything of anybody's, a relayer or not.
 
     Raises:
         Unavailable: nobody answers.
@@ -302,7 +302,7 @@ async def has_tables(connect_args: dict[str, Any]) -> bool:
 
 
 async def has_accounts(connect_args: dict[str, Any]) -> bool:
-    """Whether a database holds an account, erased ones too, whatever release has migrated it.
+    """Return true if a database holds an account, even an erased one or an older release's.
 
     Raises:
         Unavailable: nobody answers.
@@ -327,7 +327,7 @@ async def restored_from(connect_args: dict[str, Any]) -> str | None:
 
 
 def restoring(digest: str) -> str:
-    """What notes in a database that it is being restored from a backup with this digest in hex."""
+    """Return the statement that notes a restore from a backup with this digest in hex."""
     return f"COMMENT ON TABLE accounts IS '{_RESTORING}{digest}';"
 
 

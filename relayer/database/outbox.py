@@ -57,7 +57,7 @@ SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
 
 
 async def newest_mark(database: Database, account: AccountId) -> int:
-    """What a store is to be told of the account's newest receipt, 0 without one."""
+    """Return the mark of the account's newest receipt for its store, 0 without one."""
     row = await database.fetchrow(_NEWEST, account)
     return 0 if row is None else int(row["mark"])
 
@@ -111,7 +111,7 @@ async def due_deletions(
 async def lock_due(
     connection: Connection, *, account: AccountId, blob_id: bytes, now: datetime
 ) -> bool:
-    """Whether the blob is due still; that cannot change until the transaction ends.
+    """Lock a blob's note; true if it is due still, which holds until the transaction ends.
 
     The note is locked, not its account: an outside store may take long.
     """
@@ -134,7 +134,7 @@ async def confirm_deletion(connection: Connection, *, account: AccountId, blob_i
 async def deletions_pending(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> int:
-    """How many of these blobs an outside store has still to delete."""
+    """Count those of these blobs that an outside store has still to delete."""
     row = await database.fetchrow(_OUTBOX_HOLDS, account, blob_ids)
     assert row is not None
     return int(row[0])

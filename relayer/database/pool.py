@@ -112,7 +112,7 @@ async def _roll_back(connection: Connection) -> None:
 
 
 def _is_fit(connection: Connection) -> bool:
-    """Whether whoever is next may have a connection as it is: open, and in no transaction."""
+    """Return true if a connection can be reused as it is: open, and in no transaction."""
     try:
         return not connection.is_closed() and not connection.is_in_transaction()
     except asyncpg.InterfaceError:  # it was lost, and the pool has its place back already
@@ -214,7 +214,7 @@ class Database:
         await self._pool.close()
 
     def load(self) -> Load:
-        """How much is asked of the pool now."""
+        """Return the load of the pool now."""
         there = self._pool.get_size()
         return Load(
             open=there,

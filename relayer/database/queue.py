@@ -203,7 +203,7 @@ async def beat(way: "Database | Driver", job_ids: Sequence[int]) -> None:
 
 
 def count_asked(headers: Mapping[str, object] | None) -> int:
-    """How often a job with these headers had been asked for."""
+    """Return how often a job with these headers had been asked for."""
     number = (headers or {}).get(_ASKED, 0)
     return number if isinstance(number, int) else 0
 
@@ -277,8 +277,10 @@ async def not_there(
 async def list_named(
     database: Database, entrypoint: str, account: AccountId | None = None
 ) -> list[uuid.UUID]:
-    """What the jobs of one kind are about, of one account or all, that wait, run, or failed
-    lately."""
+    """List the ids in jobs of one kind, of one account or all.
+
+    The jobs wait, run, or failed lately.
+    """
     rows = await database.fetch(_NAMED, entrypoint)
     jobs = [decode_payload(r["payload"]) for r in rows]
     return [i for owner, ids in jobs if account in (None, owner) for i in ids]
@@ -294,7 +296,7 @@ async def forget(database: Database, *, older_than: timedelta, pages_max: int) -
 
 
 async def count_taken(database: Database, job_id: int) -> int:
-    """How often workers took a job and never said what became of it, the present one included."""
+    """Count how often workers took a job and never reported its end, this time included."""
     row = await database.fetchrow(_TAKEN, job_id)
     return 0 if row is None else int(row["taken"])
 

@@ -94,7 +94,7 @@ WHERE m.account_id = $1 AND m.memory_id = s.memory_id
 
 @dataclass(frozen=True)
 class Stone:
-    """That a memory was erased, as receipts of the journal say together."""
+    """The erasure of a memory, as receipts of the journal say together."""
 
     memory_id: uuid.UUID
     namespace_id: int | None
@@ -201,7 +201,7 @@ async def incomplete_accounts(database: Database) -> list[AccountId]:
 
 
 async def is_incomplete(database: Database, account: AccountId) -> bool:
-    """Whether an account was rebuilt and lacks rows."""
+    """Return true if an account was rebuilt and lacks rows."""
     row = await database.fetchrow(_IS_INCOMPLETE, account)
     return row is not None and bool(row["incomplete"])
 
@@ -233,5 +233,5 @@ async def drop(connection: Connection, account: AccountId, dropped: Sequence[Row
 async def set_state_blobs(
     database: Database, account: AccountId, objects: dict[uuid.UUID, bytes]
 ) -> None:
-    """Which object of the journal says what holds of each of these memories."""
+    """Record, for each memory, the journal object that holds its state."""
     await database.execute(_SET_STATE_BLOBS, account, list(objects), list(objects.values()))

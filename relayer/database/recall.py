@@ -212,7 +212,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Filters:
-    """What may be found at all; `as_of` asks what could have been found at that time."""
+    """Filters of what may be found at all; `as_of` asks what could have been found at that time."""
 
     now: datetime
     as_of: datetime | None = None
@@ -224,7 +224,7 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What evidence is wanted of.
+    """A request for evidence.
 
     Attributes:
         query_words: how many words the ideal memory holds: ordinals from there on only add.
@@ -240,7 +240,7 @@ class Search:
 
     @property
     def candidates(self) -> int:
-        """How many of each leg are looked at."""
+        """Return the number of candidates that each leg looks at."""
         return max(self.limit, CANDIDATES_MIN)
 
 
@@ -263,7 +263,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for which memory, as arrays over `n` memories, `p` pairs and `w` words found.
+    """The evidence for memories, as arrays over `n` memories, `p` pairs and `w` words found.
 
     Attributes:
         seqs: (n,) int64, ascending.

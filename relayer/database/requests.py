@@ -101,7 +101,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class NonceAnswer:
-    """What recording a nonce found: the key's account (None: unknown key), and what went wrong.
+    """The outcome of recording a nonce: the key's account (None: unknown key), and any fault.
 
     `named` is the row of the account that the request names; whose it is, `owner` tells.
     """

@@ -245,7 +245,7 @@ class Resealed:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What an exchange of blobs leaves behind: its receipts, and when the old bytes go."""
+    """The traces of an exchange of blobs: its receipts, and when the old bytes go."""
 
     now: datetime
     old_due_at: datetime
@@ -269,7 +269,7 @@ async def choose(
 
 
 async def anything_below(connection: Connection, *, account: AccountId, epoch: int) -> bool:
-    """Whether anything that opens at all is sealed under an older epoch than this."""
+    """Return true if anything that opens at all is sealed under an older epoch than this."""
     return bool(await connection.fetchval(_BELOW, account, epoch))
 
 
@@ -317,7 +317,7 @@ async def vectors_of(
 async def lock_unchanged(
     connection: Connection, *, account: AccountId, rows: Sequence[Row], turns: bool
 ) -> set[uuid.UUID]:
-    """Which of these rows are still what was read; they stay so until the transaction ends."""
+    """Lock those of these rows that are still as read; they stay so until the transaction ends."""
     same: list[Any] = [[r["memory_id"] for r in rows], [r["blob_id"] for r in rows]]
     if turns:
         locked = await connection.fetch(_LOCK_TURNS, account, *same)

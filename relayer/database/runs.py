@@ -233,13 +233,13 @@ class Action:
 
     @property
     def is_new(self) -> bool:
-        """Whether the memory is one that the action makes."""
+        """Return true if the memory is one that the action makes."""
         return self.action in (SUMMARY, PROCEDURE)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a run may look at: a namespace of an account, as it is now."""
+    """The range of a run: a namespace of an account, as it is now."""
 
     account: AccountId
     namespace_id: int
@@ -310,7 +310,7 @@ async def note_group(
 
 
 async def count_failure(database: Database, *, account: AccountId, run_id: uuid.UUID) -> int:
-    """How often the model has failed at a run's group alone by now, or at what follows the last."""
+    """Count one more failure of the model at a run's group or after its last; return the sum."""
     row = await database.fetchrow(_COUNT_FAILURE, account, run_id)
     return 0 if row is None else int(row["failures"])
 
@@ -328,7 +328,7 @@ async def finish(
 
 
 async def lock_unfinished(connection: Connection, *, account: AccountId, run_id: uuid.UUID) -> bool:
-    """Whether a run has not ended; it will not before the transaction does."""
+    """Lock a run; true if it has not ended, which holds until the transaction ends."""
     return await connection.fetchrow(_LOCK_UNFINISHED, account, run_id) is not None
 
 
@@ -372,7 +372,7 @@ async def unfinished(
 
 
 def behind(page: Sequence[Row]) -> Position:
-    """Where the page after this one begins."""
+    """Return the position where the page after this one begins."""
     return AccountId(page[-1]["account_id"]), page[-1]["namespace_id"]
 
 
@@ -386,14 +386,14 @@ async def lock_left(
 async def is_still_said(
     connection: Connection, *, account: AccountId, memory_id: uuid.UUID
 ) -> bool:
-    """Whether a memory is in force, or what it was merged into is and says the same."""
+    """Return true if a memory is in force, or what it was merged into is and says the same."""
     return await connection.fetchrow(_STILL_SAID, account, memory_id) is not None
 
 
 async def open_actions(
     database: Database, *, account: AccountId, run_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """What of a run nobody tried to undo yet, the last first."""
+    """Return the actions of a run that nobody tried to undo yet, the last first."""
     return await database.fetch(_OPEN_ACTIONS, account, run_id, limit)
 
 

@@ -154,7 +154,7 @@ ORDER BY relation, memory_id, other_id
 
 @dataclass(frozen=True)
 class Link:
-    """That a memory has to do with another, or with a turn."""
+    """A relation of a memory to another, or to a turn."""
 
     memory_id: uuid.UUID
     relation: str

@@ -28,7 +28,7 @@ async def announce(database: Database, *, kid: bytes, signed: bytes) -> None:
 
 
 async def announced(database: Database, *, within: timedelta, limit: int) -> list[bytes]:
-    """What processes said that were seen within that time."""
+    """Return the statements of processes that were seen within that time."""
     rows = await database.fetch(_ANNOUNCED, within, limit)
     return [row["signed"] for row in rows]
 

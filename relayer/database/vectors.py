@@ -178,7 +178,7 @@ SELECT namespace_id, model FROM used WHERE model IS NOT NULL
 
 @dataclass(frozen=True)
 class Versions:
-    """What an up-to-date index has; `embedding` is None where nothing is embedded."""
+    """The versions of an up-to-date index; `embedding` is None where nothing is embedded."""
 
     index: int
     embedding: str | None
@@ -197,7 +197,7 @@ class Worded:
 
 @dataclass(frozen=True)
 class Indexed:
-    """What some memories are found by from now on.
+    """The index data that some memories are found by from now on.
 
     Attributes:
         blobs: memory → the blob that all of this was computed from.
@@ -216,7 +216,7 @@ class Indexed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many memories of an account there are, wait, or will never have a vector."""
+    """Numbers of an account's memories: all, those that wait, and those that get no vector."""
 
     memories: int
     waiting: int
@@ -226,7 +226,7 @@ class Progress:
 
     @property
     def up_to_date(self) -> int:
-        """How many are as they should be."""
+        """Count the memories that are as they should be."""
         return self.memories - self.waiting - self.refused - self.lost - self.missing
 
 
@@ -261,7 +261,7 @@ async def accounts_due(
 
 
 async def progress(database: Database, *, account: AccountId, versions: Versions) -> Progress:
-    """How far an account's memories are; reads all of them."""
+    """Return the progress of an account's memories; reads all of them."""
     row = await database.fetchrow(_PROGRESS, account, versions.index, versions.embedding)
     assert row is not None
     return Progress(**row)
@@ -370,12 +370,12 @@ class UploadVector:
 
 
 def upload_model(form: str, dim: int) -> str:
-    """What manual uploads' vectors of that form, `TURNED` or `SENT`, are of."""
+    """Return the model's name for uploaded vectors of that form, `TURNED` or `SENT`."""
     return f"{form}/{dim}"
 
 
 def is_manual(model: str) -> bool:
-    """Whether vectors of that model came with manual uploads."""
+    """Return true if vectors of that model came with manual uploads."""
     return model.startswith((f"{TURNED}/", f"{SENT}/"))
 
 

@@ -51,7 +51,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 async def state(database: Database) -> tuple[bool, str | None]:
-    """Whether the database takes writes now, and its schema's number."""
+    """Return whether the database takes writes now, and its schema's number."""
     with _translate_errors():
         row = await database.fetchrow(_STATE)
     assert row is not None
@@ -65,7 +65,7 @@ async def jobs(database: Database) -> list[Row]:
 
 
 async def count_waiting(database: Database) -> dict[str, int]:
-    """How many deletions are due outside, and events noted for webhooks."""
+    """Count the deletions that are due outside, and the events noted for webhooks."""
     with _translate_errors():
         row = await database.fetchrow(_WAITING)
     assert row is not None
@@ -73,6 +73,6 @@ async def count_waiting(database: Database) -> dict[str, int]:
 
 
 async def failures(database: Database, now: datetime) -> Failures:
-    """What waits in all accounts, and where the language model failed in the last day."""
+    """Count the waiting turns of all accounts, and the model's failures in the last day."""
     with _translate_errors():
         return Failures.of(await database.fetch(_FAILURES, now - LATELY))

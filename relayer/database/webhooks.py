@@ -143,7 +143,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Retry:
-    """How long to wait before another attempt, twice as long each time, and when to stop."""
+    """The waits between attempts, twice as long each time, and when to stop."""
 
     first_s: float
     longest_s: float
@@ -255,7 +255,7 @@ def say_dropped(full: Sequence[Row]) -> None:
 async def noted(
     database: Database, account: AccountId, webhook_id: uuid.UUID, seq: int, limit: int
 ) -> list[Row]:
-    """What has no receipt and waits for a webhook that was told up to there, oldest first."""
+    """Return events without a receipt that a webhook told up to there waits for, oldest first."""
     return await database.fetch(_NOTED, account, webhook_id, seq, limit)
 
 

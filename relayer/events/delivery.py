@@ -165,7 +165,7 @@ class Delivery:
         return await rows.get_on(self._database, lease, seq, now)
 
     def _events(self, signed: bytes, account: AccountId) -> list[Event]:
-        """What a receipt tells; nothing when it is none of this account's."""
+        """Return the events of a receipt; none when it is none of this account's."""
         try:
             receipt = open_receipt(signed, *self._relayers)
         except CryptoError:
@@ -211,7 +211,7 @@ def _select_wanted(row: Row, events: list[Event]) -> list[Event]:
 
 
 def _to_event(account: AccountId, entry: Row) -> Event:
-    """What happened without a receipt."""
+    """Return the event of an entry that has no receipt."""
     return Event(
         id=event_id(account, entry["type"], f"{entry['event_id']} {entry['namespace_id']}"),
         account=account,

@@ -70,7 +70,7 @@ _PRIVATE: Final = tuple(
 
 @dataclass(frozen=True)
 class Target:
-    """Where to post; the path may hold a secret."""
+    """The address to post to; the path may hold a secret."""
 
     scheme: str
     host: str
@@ -101,7 +101,7 @@ class Busy(Undelivered):
 
 
 def parse_target(url: str, reach: Reach) -> Target:
-    """What a URL names.
+    """Parse a URL into the target that it names.
 
     Raises:
         BadRequest: it is none that this relayer may post to, whatever its name resolves to.
@@ -140,14 +140,14 @@ def _literal(host: str) -> Address | None:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a host is a DNS name; what ends in a number is another way to write an address."""
+    """Return true if a host is a DNS name; one that ends in a number is an address."""
     labels = host.split(".")
     number = re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]) is not None
     return not number and all(_LABEL.fullmatch(label) for label in labels)
 
 
 def is_permitted(address: Address, target: Target, reach: Reach) -> bool:
-    """Whether a connection to this address may be made."""
+    """Return true if a connection to this address may be made."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
@@ -235,12 +235,12 @@ class Poster:
         return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6
 
     def _is_free(self, account: AccountId) -> bool:
-        """Whether there is a thread to look up a name for this account."""
+        """Return true if there is a thread to look up a name for this account."""
         with self._counting:
             return self._asking.total() < LOOKUPS_MAX and self._asking[account] < LOOKUPS_EACH
 
     def _look_up(self, target: Target, account: AccountId) -> "Future[list[Any]]":
-        """What a name resolves to, from a thread that counts until it has come back."""
+        """Look up the addresses of a name, in a thread that counts until it has come back."""
         with self._counting:
             self._asking[account] += 1
         ask = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What happened to an account, as others are told: which events a receipt stands for.
+"""Events of an account, as others are told: those that a receipt stands for.
 
 Not here: who is told (`delivery.py`, `streams.py`).
 
@@ -56,7 +56,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Position:
-    """How far somebody was told: the last receipt's number and how its hash begins, if known."""
+    """The place that somebody was told up to: a receipt's number and the beginning of its hash."""
 
     seq: int
     name: str | None = None

@@ -154,7 +154,7 @@ class Streams:
             return
 
     def _visible(self, access: Access, signed: bytes) -> list[Event]:
-        """What a receipt tells this key; one that was altered tells nothing."""
+        """Return the events of a receipt that this key may see; none of one that was altered."""
         try:
             receipt = open_receipt(signed, *self._relayers)
         except CryptoError:
@@ -164,7 +164,7 @@ class Streams:
         return events_of(receipt, signed)
 
     async def _settle(self, access: Access, watch: "_Watch") -> list[Event]:
-        """What became of memories that were written: they have their vectors, or never will."""
+        """Return the events of written memories that have their vectors now, or never will."""
         if not self._embeds or not watch.waiting:
             return []
         now = self._clock()

@@ -30,7 +30,7 @@ _PAGE: Final = 200
 
 
 class Address(msgspec.Struct):
-    """Where a webhook is, and its secret: what is kept sealed."""
+    """The address of a webhook and its secret, which are kept sealed."""
 
     url: str
     secret: bytes
@@ -54,7 +54,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a webhook is to be; without `active` it is told nothing."""
+    """The wanted settings of a webhook; without `active` it is told nothing."""
 
     url: str = field(repr=False)
     events: Sequence[str]
@@ -151,7 +151,7 @@ class Webhooks:
             return await rows.delete(change.connection, access.account, webhook_id)
 
     async def address(self, access: Access, webhook_id: uuid.UUID) -> Address:
-        """Where a webhook is, for trying it.
+        """Return the address of a webhook, for trying it.
 
         Raises:
             NotAllowed, NotFound: as `get`.
@@ -205,6 +205,9 @@ async def hand_over(database: Database, before: Identity, successor: Identity) -
 
 
 def wants(row: Row, kind: str, namespace: str | None) -> bool:
-    """Whether a webhook is to be told of such an event; what has no namespace is everybody's."""
+    """Return true if a webhook is to be told of such an event.
+
+    An event without a namespace is for every webhook.
+    """
     named = row["namespaces"]
     return kind in row["events"] and (named is None or namespace is None or namespace in named)

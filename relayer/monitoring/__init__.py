@@ -1,4 +1,4 @@
-"""How a relayer fares, for whoever watches it: readiness, metrics, `relayer top`.
+"""A relayer's condition, for whoever watches it: readiness, metrics, `relayer top`.
 
 Not here: counting and timing (`relayer.telemetry`).
 """

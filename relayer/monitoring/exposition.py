@@ -45,7 +45,7 @@ class _Backlog:
 
 
 class _Now(Collector):
-    """What was just looked up, as metrics."""
+    """The checks and the backlog just looked up, as metrics."""
 
     def __init__(self, checks: Mapping[str, bool], backlog: _Backlog | None) -> None:
         self._checks = checks
@@ -163,7 +163,7 @@ class Exposition:
 
 
 def _render_counts() -> bytes:
-    """What processes counted: this one, or all workers together."""
+    """Return the counts of this process, or of all workers together."""
     folder = os.environ.get(COUNTS_FOLDER)
     if folder is None:
         return generate_latest(REGISTRY)

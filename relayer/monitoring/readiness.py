@@ -1,4 +1,4 @@
-"""Whether a write would be durable now: what it needs, looked at without writing.
+"""Readiness for writes: the parts that a write needs, looked at without writing.
 
 Not here: who is told (`routes/memwal_discovery.py`, `exposition.py`).
 
@@ -38,7 +38,7 @@ CHECKS: Final = ("database", "schema", "store", "disk", "jobs")
 
 
 class Room:
-    """Whether every folder can be written to and has so much room left, told in time."""
+    """A check, in time, that every folder can be written to and has so much room left."""
 
     def __init__(self, folders: Sequence[Path], bytes_min: int, deadline_s: float) -> None:
         self._folders = folders
@@ -47,7 +47,7 @@ class Room:
         self._looking: asyncio.Task[bool] | None = None
 
     async def __call__(self) -> bool:
-        """Whether it is so; not, when the disk does not say."""
+        """Look at the folders; false, too, when the disk does not answer in time."""
         if self._looking is None:
             look = asyncio.to_thread(_have_room, self._folders, self._bytes_min)
             self._looking = asyncio.create_task(look)
@@ -88,7 +88,7 @@ class Readiness:
         return await self._look_once()
 
     async def write_ready(self) -> bool:
-        """Whether all of them hold."""
+        """Return true if all checks hold."""
         return all((await self.checks()).values())
 
     async def watch(self) -> None:
@@ -118,7 +118,7 @@ class Readiness:
             _log.info("writes are taken again", extra={"event": "write_ready.back"})
 
     async def _ask_database(self) -> tuple[bool, bool]:
-        """Whether it takes writes, and whether its schema is this release's or a later one."""
+        """Return whether it takes writes, and whether its schema is new enough for this release."""
         if not self._needed:
             self._needed = await asyncio.to_thread(head)
         try:
@@ -129,7 +129,7 @@ class Readiness:
         return writable, revision is not None and revision >= self._needed
 
     async def _ask_store(self) -> bool:
-        """Whether an outside store answers; it is asked for something that is not there."""
+        """Return true if an outside store answers; it is asked for something that is not there."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 await self._blobs.marked(_NOBODY)
@@ -143,7 +143,7 @@ async def _true() -> bool:
 
 
 def _have_room(folders: Sequence[Path], bytes_min: int) -> bool:
-    """Whether every folder can be written to and has room left."""
+    """Return true if every folder can be written to and has room left."""
     try:
         return all(
             os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free >= bytes_min

@@ -1,4 +1,4 @@
-"""What `relayer top` shows: two readings of `/metrics` as figures, and figures as lines.
+"""The view of `relayer top`: two readings of `/metrics` as figures, and figures as lines.
 
 Not here: asking a relayer, and the terminal (`commands/top.py`).
 
@@ -21,7 +21,7 @@ GROUPS: Final = ("recall", "remember", "read", "other")
 
 
 class NoMetrics(ValueError):
-    """What came is no relayer's metrics."""
+    """An answer that is no relayer's metrics."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def parse(text: str, at_s: float) -> Reading:
 
 
 class Figures:
-    """What happened between two readings, or before the first."""
+    """The changes between two readings, or all before the first."""
 
     def __init__(self, now: Reading, before: Reading | None) -> None:
         self._now = now
@@ -136,7 +136,7 @@ class Figures:
         return {"kind": kind, **found, "oldest_s": round(oldest_s, 1)}
 
     def _queries(self) -> dict[str, Any]:
-        """How many the embedding model was asked to understand, and of how many it does."""
+        """Return the number of queries looked at, and the share that the model understands."""
         count = self._growth("memrelay_recall_queries_total")
         understood = self._growth("memrelay_recall_queries_total", understood="yes")
         share = round(understood / count, 3) if count else None
@@ -149,7 +149,7 @@ class Figures:
         return {"cache": cache, "lookups": int(lookups), "hit_share": share}
 
     def _values(self, name: str, label: str) -> list[str]:
-        """What a label says of a metric, in the order of the answer."""
+        """Return the values of a metric's label, in the order of the answer."""
         return list(dict.fromkeys(labels.get(label, "") for labels, _ in self._now.of(name)))
 
     def _growth(self, name: str, **labels: str) -> float:
@@ -204,7 +204,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """What of a text may go to a terminal."""
+    """Return the part of a text that may go to a terminal."""
     return "".join(c for c in text if c.isascii() and c.isprintable())[:40]
 
 

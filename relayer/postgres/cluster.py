@@ -142,7 +142,7 @@ class Cluster:
         return folder
 
     def is_private(self, folder: Path) -> bool:
-        """Whether it is a real folder, owned by the server's account and closed to all others."""
+        """Return true if it is a real folder of the server's account, closed to all others."""
         info = folder.lstat()
         closed = stat.S_ISDIR(info.st_mode) and stat.S_IMODE(info.st_mode) == 0o700
         return closed and info.st_uid == self.owner_uid()

@@ -91,7 +91,7 @@ async def _pass_on(script: asyncio.StreamReader, server: asyncio.StreamWriter) -
 
 
 def _path_again(connect_args: dict[str, Any]) -> str:
-    """What lets a session find tables as the relayer's do; a dump's script has taken its path."""
+    """Return the statement that restores a session's search path, which a dump's script clears."""
     query = dict(parse_qsl(urlsplit(connect_args.get("dsn", "")).query))
     if "search_path" not in query:  # which PostgreSQL's programs know of no URL
         return "RESET search_path;"

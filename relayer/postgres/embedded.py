@@ -191,7 +191,7 @@ class EmbeddedPostgres:
             os.close(users)
 
     def is_running(self) -> bool:
-        """Whether the server's process exists; says nothing about its health."""
+        """Return true if the server's process exists; says nothing about its health."""
         return self._server.pid() is not None
 
     async def _bring_up(self, deadline: float) -> None:
@@ -226,7 +226,7 @@ class EmbeddedPostgres:
         await asyncio.sleep(_RESTART_PAUSE_S)
 
     def _overdue(self, error: BaseException) -> PostgresError:
-        """What to tell when time is up, given how the latest attempt to connect failed."""
+        """Return the error to raise when time is up, given how the latest attempt failed."""
         recovering = isinstance(error, asyncpg.CannotConnectNowError)
         if self._failure is not None and not recovering:
             return self._failure

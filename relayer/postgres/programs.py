@@ -97,7 +97,7 @@ def find_uid() -> int:
 
 
 def _is_mapped(number: int) -> bool:
-    """Whether the user namespace of this process knows the number as a uid and as a gid."""
+    """Return true if this process's user namespace knows the number as a uid and as a gid."""
     return all(
         any(first <= number < first + count for first, count in _read_mapped_ranges(Path(path)))
         for path in ("/proc/self/uid_map", "/proc/self/gid_map")
@@ -110,7 +110,7 @@ def _read_mapped_ranges(path: Path) -> list[tuple[int, int]]:
 
 
 def is_named(uid: int) -> bool:
-    """Whether the account database knows the uid."""
+    """Return true if the account database knows the uid."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(uid)
         return True

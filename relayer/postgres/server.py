@@ -155,7 +155,7 @@ class Server:
         return folder
 
     def is_gone(self) -> bool:
-        """Whether no process of the server is left, not even one that it forgot."""
+        """Return true if no process of the server is left, not even one that it forgot."""
         held = self.lock_if_gone()
         if held is not None:
             os.close(held)
@@ -193,7 +193,7 @@ class Server:
             lock_file.unlink(missing_ok=True)
 
     def _may_be_served_by(self, pid: int) -> bool:
-        """Whether this process is PostgreSQL, and not known to be another cluster's."""
+        """Return true if this process is PostgreSQL, and not known to be another cluster's."""
         if not _command_of(pid)[0].rsplit(b"/")[-1].startswith(b"postgres"):
             return False
         try:

@@ -1,4 +1,4 @@
-"""What a language model is told: versioned prompts, a text file each, and how others' words go in.
+"""A language model's prompts: versioned, a text file each, with others' words fenced in.
 
 Not here: who asks it, and what is believed of its answers (`relayer.extraction`,
 `relayer.memories.asking`).

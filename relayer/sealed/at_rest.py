@@ -1,4 +1,4 @@
-"""What the relayer keeps for itself and only it may read: secrets of webhooks. Source: SPEC §18.
+"""Sealing of what only the relayer may read: secrets of webhooks. Source: SPEC §18.
 
 Not here: what is sealed (`relayer.events.webhooks`). Nothing of an account's memories is sealed so.
 """
@@ -20,7 +20,7 @@ def seal_at_rest(relayer: Identity, plaintext: bytes, *context: bytes) -> bytes:
 
 
 def open_at_rest(relayer: Identity, sealed: bytes, *context: bytes) -> bytes:
-    """What was sealed.
+    """Open what was sealed.
 
     Raises:
         CryptoError: under another identity, for another context, or altered.

@@ -33,7 +33,7 @@ assert _HEADER.size == HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What an envelope must say about itself, and what its row says about it."""
+    """The identity that an envelope and its row must agree on."""
 
     type: int
     account: AccountId
@@ -42,7 +42,7 @@ class Address:
 
 
 class _Fields(NamedTuple):
-    """What the first 124 bytes say, as it stands there."""
+    """The members of the first 124 bytes, as they stand there."""
 
     version: int
     suite: int

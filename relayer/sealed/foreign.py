@@ -11,7 +11,7 @@ from relayer.sealed.primitives import SIGNATURE_BYTES, CryptoError
 
 
 def is_foreign(account: AccountId, stored: bytes) -> bool:
-    """Whether bytes are neither a signed object (SPEC §4) nor an envelope of this account."""
+    """Return true if bytes are no signed object (SPEC §4) and no envelope of this account."""
     return not (_is_signed_object(stored) or _is_envelope(account, stored))
 
 

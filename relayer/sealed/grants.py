@@ -87,11 +87,11 @@ class Grant:
 
     @property
     def whole_account(self) -> bool:
-        """Whether it gives roots rather than named namespaces."""
+        """Return true if it gives roots rather than named namespaces."""
         return self.scope[0].namespace is None
 
     def expired(self, now_ms: int) -> bool:
-        """Whether its time is over."""
+        """Return true if its time is over."""
         return self.expires_ms is not None and self.expires_ms <= now_ms
 
 
@@ -408,7 +408,7 @@ class Chain:
         return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
 
     def leaves_out(self, grant: Grant, now_ms: int) -> bool:
-        """Whether a grant ends epochs whose keys its recipient uses until it counts."""
+        """Return true if a grant ends epochs whose keys its recipient uses until it counts."""
         live = self.live(grant.recipient, now_ms)
         return bool(live) and oldest_epoch([grant]) > oldest_epoch(live)
 
@@ -428,7 +428,7 @@ class Chain:
         return behind
 
     def _check_grant(self, grant: Grant) -> int:
-        """How many grants lead from the founder to this one, itself included.
+        """Return the number of grants from the founder to this one, itself included.
 
         Raises:
             CryptoError: its issuer may not issue it.

@@ -31,7 +31,7 @@ _MEMBERS: Final = frozenset("relayer account namespace epoch key_id".split())
 
 @dataclass(frozen=True)
 class NamedKey:
-    """That a namespace of an account has the key of this id in an epoch."""
+    """The key id of an account's namespace in an epoch."""
 
     account: AccountId
     namespace: Namespace
@@ -55,7 +55,7 @@ def sign_namespace(relayer: Identity, named: NamedKey) -> bytes:
 
 
 def open_namespace(signed: bytes, *relayers: PublicKey) -> NamedKey:
-    """What a `namespace` object says, signed by any key that this relayer has had.
+    """Open a `namespace` object, signed by any key that this relayer has had.
 
     Raises:
         CryptoError: bad signature or members.

@@ -28,7 +28,7 @@ _STEPS: Final = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)
 
 
 def signed_message(kind: str, payload: bytes) -> bytes:
-    """What is signed: a request begins with a digit, so it can be neither that nor another kind."""
+    """Return the bytes to sign; a request begins with a digit, so it can be no signed object."""
     return b"memrelay/" + kind.encode() + b"/v1\0" + payload
 
 

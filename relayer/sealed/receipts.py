@@ -66,7 +66,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was accepted: identifiers only, nothing that a text could be guessed from."""
+    """The receipt of an accepted change: identifiers only, nothing that tells of a text."""
 
     account: AccountId
     seq: int
@@ -129,7 +129,7 @@ def open_receipt(signed: bytes, *relayers: PublicKey) -> Receipt:
 
 
 def _signer(signed: bytes, relayers: Sequence[PublicKey]) -> PublicKey:
-    """Which of a relayer's keys to verify an object with: the one it names, else the last."""
+    """Return the relayer's key to verify an object with: the one it names, else the last."""
     try:
         named = claimed(signed, "relayer")
     except CryptoError:
@@ -151,7 +151,7 @@ def _parse_item(item: Any) -> Item:
 
 
 def chain_hash(signed: bytes) -> bytes:
-    """What the next receipt names as `prev`."""
+    """Return the hash that the next receipt names as `prev`."""
     return blake2b_256(signed)
 
 
@@ -189,7 +189,7 @@ class ReceiptChain:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where an account's chain of receipts stood at a time."""
+    """The state of an account's chain of receipts at a time."""
 
     account: AccountId
     seq: int

@@ -31,7 +31,7 @@ _OPTIONAL: Final = frozenset(("merged", "default_life"))  # false where they are
 
 @dataclass(frozen=True)
 class SignedState:
-    """What a `state` object says; `seq` is that of its receipt, times are Unix milliseconds.
+    """The contents of a `state` object; `seq` is its receipt's, times are Unix milliseconds.
 
     Attributes:
         merged: whether what supersedes it is what it was merged into.
@@ -86,7 +86,7 @@ def sign_state(relayer: Identity, said: SignedState) -> bytes:
 
 
 def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
-    """What a `state` object says that any key signed which the relayer has had.
+    """Open a `state` object, signed by any key that the relayer has had.
 
     Raises:
         CryptoError: bad signature or members, or another relayer's.

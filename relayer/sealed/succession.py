@@ -20,7 +20,7 @@ _NEXT: Final = frozenset(["relayer", "next", "created"])
 
 @dataclass(frozen=True)
 class Named:
-    """That one key of a relayer names the next."""
+    """The statement in which one key of a relayer names the next."""
 
     relayer: PublicKey
     next: PublicKey
@@ -41,7 +41,7 @@ def name_next(relayer: Identity, following: PublicKey, *, created_ms: int) -> by
 
 
 def open_next(signed: bytes) -> Named:
-    """What a `relayer-next` object says, verified under the key that it names as its own.
+    """Open a `relayer-next` object, verified under the key that it names as its own.
 
     Raises:
         CryptoError: bad signature or members.

@@ -1,4 +1,4 @@
-"""Which request or job the present task works on, so that every line it logs can say so.
+"""The request or job that the present task works on, so that every line it logs can name it.
 
 Not here: log lines (`logs.py`).
 
@@ -27,7 +27,7 @@ def request_id(sent: list[bytes]) -> str:
 
 
 def members() -> dict[str, str | int]:
-    """What a log line says of the work at hand."""
+    """Return the members of a log line that name the work at hand."""
     found: dict[str, str | int] = {}
     if (request := REQUEST.get()) is not None:
         found["request_id"] = request

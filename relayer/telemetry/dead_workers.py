@@ -88,7 +88,7 @@ def _add(folder: Path, pid: int) -> None:
 
 
 def _whole(path: Path) -> dict[str, float] | None:
-    """What a file counts; one that is damaged is removed."""
+    """Return a file's counts; remove one that is damaged."""
     try:
         return {key: value for key, value, _, _ in _values_of(str(path)) if json.loads(key)}
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What an error says about a refused request, for the operator alone, as one of a few fixed words.
+"""The cause of a refused request, for the operator alone, as one of a few fixed words.
 
 Not here: what the client is told (`http/middleware.py`): that never depends on this.
 """
@@ -35,7 +35,7 @@ _WORDS: Final = frozenset(get_args(Rejection))
 
 
 def cause_of(error: RelayerError) -> Rejection | None:
-    """Why a request was refused; None for what is no refusal, such as 404."""
+    """Return the cause of a refusal; None for an error that is no refusal, such as 404."""
     if isinstance(error, NotAuthenticated):
         word = error.cause.replace(" ", "_")
         return cast(Rejection, word) if word in _WORDS else "other"

@@ -1,4 +1,4 @@
-"""How long the parts of a request take, in one line where a part is.
+"""Durations of the parts of a request, taken in one line where a part is.
 
 Not here: which parts there are (`instruments.py`).
 """

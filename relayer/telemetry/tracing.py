@@ -33,7 +33,7 @@ _tracer: "Tracer | None" = None
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Whether OpenTelemetry's own variables ask for traces and say where to send them."""
+    """Return true if OpenTelemetry's own variables ask for traces and say where to send them."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     if environment.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
@@ -68,7 +68,7 @@ async def as_environment_says(environment: Mapping[str, str] = os.environ) -> As
 
 
 def _build_exporter_or_warn() -> "TracerProvider | None":
-    """What a variable holds that the library cannot read is no reason to serve nobody."""
+    """Build the exporter, or warn: a variable that nobody can read must not stop the relayer."""
     try:
         return _build_exporter()
     except Exception as error:

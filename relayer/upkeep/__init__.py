@@ -1,4 +1,4 @@
-"""What an operator does to an installation, behind `relayer.commands`.
+"""An operator's work on an installation, behind `relayer.commands`.
 
 Not here: arguments and what is printed (`relayer.commands`).
 """

@@ -61,7 +61,7 @@ class BackupError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a backup is of."""
+    """The description of a backup."""
 
     format: int
     release: str

@@ -43,7 +43,7 @@ Find = Callable[[AccountId, Sequence[str]], Awaitable[dict[str, bytes | Corrupte
 
 @dataclass
 class Report:
-    """What was looked at, and what does not hold."""
+    """The numbers of things that were checked, and the problems found."""
 
     checked: Counter[str] = field(default_factory=Counter)
     problems: list[dict[str, str]] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether everything holds."""
+        """Return true if everything holds."""
         return not self.problems
 
     @property
     def hint(self) -> str:
-        """What may be the one cause of all problems; or nothing."""
+        """Return the one cause that all problems may have; or nothing."""
         looked = sum(self.checked[what] for what in ("journal objects", "memories", "episodes"))
         return f"{NONE_THERE}: {LOOK_AT_STORE}" if looked and not self.blobs_found else ""
 
@@ -264,7 +264,7 @@ async def _blobs(
 
 
 def _fault(account: AccountId, row: Row, blobs: dict[str, bytes | Corrupted]) -> str | None:
-    """What is wrong with a memory, from what anybody can see of it."""
+    """Return the fault of a memory, from what anybody can see of it; None for none."""
     blob = blobs.get(to_base64url(row["blob_id"]))
     if blob is None:
         return "its blob is missing"
@@ -287,7 +287,7 @@ def _fault(account: AccountId, row: Row, blobs: dict[str, bytes | Corrupted]) ->
 
 
 async def _check_namespaces(storage: Storage, account: AccountId, report: Report) -> None:
-    """What namespaces and the account claim to hold, and words of memories that are gone."""
+    """Check the counts of namespaces and the account, and the words of memories that are gone."""
     for number, name in (await rows.namespace_ids(storage.database, account)).items():
         if await rows.counts_off(storage.database, account, number):
             report.problem(account, "a count is off", name)

@@ -1,4 +1,4 @@
-"""What is wrong with an installation, in plain words, and what to type.
+"""The faults of an installation, in plain words, and what to type.
 
 Not here: verifying what is stored (`check.py`). A refused client is told nothing; whoever runs the
 relayer may ask here how a key stands.
@@ -150,7 +150,7 @@ def _python() -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    """Whether every folder that is written to lets itself be, and has room."""
+    """Check that every folder that is written to can be, and has room."""
     given = [settings.data_dir.absolute(), *(f.absolute() for f in write_folders(settings))]
     folders = [next(f for f in (one, *one.parents) if f.exists()) for one in given]
     for folder in folders:
@@ -210,7 +210,7 @@ async def _storage(
 
 
 async def _cluster(storage: Storage) -> list[Finding]:
-    """Whether all tables of a cluster's database are distributed, or none; nothing elsewhere."""
+    """Check that all tables of a cluster's database are distributed, or none; nothing elsewhere."""
     found = await layout(storage.database)
     if found is None:
         return []
@@ -231,7 +231,7 @@ async def _clock(storage: Storage, clock: Clock) -> Finding:
 
 
 async def _blobs(storage: Storage, settings: Settings) -> Finding:
-    """Whether the blob store answers, and is the one that has the blobs."""
+    """Check that the blob store answers, and is the one that has the blobs."""
     advice = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
     try:
         await storage.blobs.marked(AccountId(bytes(32)))
@@ -257,7 +257,7 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
 
 
 async def _identity(storage: Storage, settings: Settings) -> Finding:
-    """Whether the accounts were last written by this relayer, not by one with another key."""
+    """Check that the accounts were last written by this relayer, not by one with another key."""
     ours = own_keys(storage, key_path(settings))
     writers = await last_writers(storage.database)
     others = sum(key not in ours for key in writers)
@@ -273,7 +273,7 @@ async def _identity(storage: Storage, settings: Settings) -> Finding:
 
 
 async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
-    """Whether memories wait for another model or release, and nobody works on them."""
+    """Check that no memories wait for another model or release while nobody works on them."""
     try:
         versions = await reindex.read_running_versions(settings)
         if versions is None:
@@ -289,7 +289,7 @@ async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
 
 
 async def _probe(language_model: LanguageModel | None) -> Probe:
-    """How many facts a language model finds in a sentence, or why it finds none."""
+    """Return the number of facts a model finds in a sentence, or its error; None without one."""
     if language_model is None:
         return None
     try:
@@ -299,7 +299,7 @@ async def _probe(language_model: LanguageModel | None) -> Probe:
 
 
 async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Clock) -> Finding:
-    """Who finds the facts of turns, whether it can now, and how often it could not of late."""
+    """Name the finder of turns' facts; say if it works now, and how often it failed of late."""
     found = await watch.failures(storage.database, clock())
     lately = (
         f"; turns of the last day that a model failed at: {found.failed} (last: {found.cause});"
@@ -321,7 +321,7 @@ async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Cloc
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
-    """What is known of a key, for a client that was refused."""
+    """Describe how a key stands, for a client that was refused."""
     add = "memrelay keys add --namespace NAME"  # which the owner of the account types
     rows = await statements.keys_beginning(storage.database, beginning.lower())
     if len(rows) != 1:
@@ -383,7 +383,7 @@ def _mend(cause: str) -> tuple[str, str | None]:
 
 
 def _server(settings: Settings) -> Finding:
-    """Whether a relayer serves this folder, answers, and takes writes."""
+    """Check that a relayer serves this folder, answers, and takes writes."""
     url, workers = find_url(settings.data_dir), count_workers(settings.data_dir)
     if url is None:
         return _to_finding("server", False, "not running", f"relayer serve{at(settings)}")
@@ -407,7 +407,7 @@ def _loopback(settings: Settings) -> Finding:
 
 
 def _swap(settings: Settings) -> Finding:
-    """Where keys and texts that are in memory may come to lie on a disk."""
+    """Check whether keys and texts that are in memory may come to lie on a disk."""
     swaps, pid = process.plain_swaps(), find_pid(settings.data_dir)
     if swaps is None:
         return _to_finding("swap", True, "this system does not tell where it swaps to")

@@ -1,4 +1,4 @@
-"""What the command line does to accounts and keys, beside a running server or without one.
+"""The command line's changes to accounts and keys, beside a running server or without one.
 
 Not here: printing (`__main__.py`) and the rules of grants (`tenants/granting.py`, `sealed.grants`).
 
@@ -158,7 +158,7 @@ async def revoke_key(
 
 
 def _issuer(storage: Storage, chain: Chain, owner: Identity | None) -> tuple[Identity, list[Root]]:
-    """Who may issue here, and the roots of every epoch that it holds."""
+    """Return the identity that may issue here, and the roots of every epoch that it holds."""
     if owner is not None:
         grants = [
             g

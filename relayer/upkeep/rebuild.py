@@ -59,7 +59,7 @@ STONES_AT_ONCE: Final = 1_000
 
 @dataclass
 class Journal:
-    """What the objects of an account say that begin like signed ones, and verify."""
+    """The contents of an account's objects that begin like signed ones, and verify."""
 
     history: list[bytes] = field(default_factory=list)  # grants, and what they rest on
     receipts: list[tuple[Receipt, bytes]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What became of an account: `rebuilt`, `closed` (it was erased), or why it was not."""
+    """The outcome for an account: `rebuilt`, `closed` (it was erased), or why it was not."""
 
     account: AccountId
     outcome: str
@@ -126,7 +126,7 @@ class Rebuild:
         return done
 
     async def _has_only_rebuilt(self, known: Iterable[AccountId]) -> bool:
-        """Whether all these accounts, if any, were founded again, or are erased."""
+        """Return true if all these accounts, if any, were founded again, or are erased."""
         for account in known:
             first = await account_rows.receipts_after(self._database, account, 0, 1)
             if not first or claimed(first[0], "op") not in (REBUILD, CLOSE):
@@ -134,7 +134,7 @@ class Rebuild:
         return True
 
     async def _rebuild_alone(self, account: AccountId) -> Rebuilt:
-        """What became of one account, whatever happens: its objects are its tenant's.
+        """Rebuild one account, and return its outcome whatever its tenant's objects are like.
 
         Raises:
             Unavailable: database or store are away.
@@ -184,7 +184,7 @@ class Rebuild:
             journal.blobs += not known
 
     def _note(self, account: AccountId, data: bytes, journal: Journal) -> bool:
-        """Whether an object is one of the journal's; it is noted then."""
+        """Note an object if it is one of the journal's; true if it is."""
         if not data.startswith(b"{"):
             return False
         for read in (self._note_grant, self._note_receipt, self._note_state, self._note_namespace):

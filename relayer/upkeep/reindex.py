@@ -41,7 +41,7 @@ ANSWER_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Standing:
-    """How far one account is, in memories.
+    """The progress of one account, in memories.
 
     Attributes:
         waiting: out of date, and the relayer can do something about it.
@@ -66,7 +66,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Report:
-    """How far every account is, against these versions; `stopped` says why nobody goes on."""
+    """The progress of every account, against these versions; `stopped` says why nobody goes on."""
 
     versions: vector_rows.Versions
     accounts: Sequence[Standing]
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing waits, is missing or is broken."""
+        """Return true if nothing waits, is missing or is broken."""
         left = sum(self.total(name) for name in ("waiting", "waiting_for_keys", "missing"))
         return not left and not any(standing.problem for standing in self.accounts)
 
@@ -106,7 +106,7 @@ class Report:
 async def examine(
     storage: Storage, versions: vector_rows.Versions, account: AccountId | None = None
 ) -> Report:
-    """How far every account, or this one, is.
+    """Return the progress of every account, or of this one.
 
     Raises:
         NotFound: no such account.
@@ -141,7 +141,7 @@ async def _read_standing(
 
 
 async def status(settings: Settings, *, account: AccountId | None) -> Report:
-    """How far the running relayer is, or one with these settings would be."""
+    """Return the progress of the running relayer, or of one with these settings."""
     async with as_found(settings) as storage:
         return await examine(storage, await versions_of(settings), account)
 
@@ -172,7 +172,7 @@ async def reindex(
 
 
 async def versions_of(settings: Settings) -> vector_rows.Versions:
-    """What the running relayer indexes by, or one with these settings would.
+    """Return the versions that the running relayer indexes by, or one with these settings would.
 
     Raises:
         Unavailable: it does not answer, or its model is missing.
@@ -183,7 +183,7 @@ async def versions_of(settings: Settings) -> vector_rows.Versions:
 
 
 async def read_running_versions(settings: Settings) -> vector_rows.Versions | None:
-    """What the running relayer indexes by; None where none runs.
+    """Return the versions that the running relayer indexes by; None where none runs.
 
     Raises:
         Unavailable: it does not answer.
@@ -201,7 +201,7 @@ async def read_running_versions(settings: Settings) -> vector_rows.Versions | No
 
 
 def versions_by(embedder: Embedder | None) -> vector_rows.Versions:
-    """What a relayer with this embedder indexes by."""
+    """Return the versions that a relayer with this embedder indexes by."""
     return vector_rows.Versions(INDEX_VERSION, None if embedder is None else embedder.version)
 
 

@@ -1,4 +1,4 @@
-"""Whether the blob store has what the database speaks of, as far as a few of its objects tell.
+"""A test of a few objects: does the blob store have what the database refers to?
 
 Not here: looking at all of them (`check.py`).
 """
@@ -20,7 +20,7 @@ MEMORIES_MAX: Final = 4  # of each, the newest; beside them its oldest object
 
 @dataclass(frozen=True)
 class Sample:
-    """How many objects were looked for, and how many are not there or cannot be read."""
+    """Numbers of the objects that were looked for, and of those not there or not readable."""
 
     looked: int = 0
     missing: int = 0

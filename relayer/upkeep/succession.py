@@ -85,7 +85,7 @@ async def _rotate(settings: Settings, clock: Clock) -> Rotated:
 async def _hand_over(
     storage: Storage, account: AccountId, successor: Identity, named: bytes
 ) -> bool:
-    """Whether an account was managed.
+    """Hand an account over to the successor; true if it was managed.
 
     Raises:
         BadRequest, Corrupted, CryptoError: its grants do not let it be handed over.

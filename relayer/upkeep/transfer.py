@@ -41,7 +41,7 @@ TOLD_EVERY: Final = 1_000
 
 @dataclass
 class Report:
-    """How far it is, and what does not hold.
+    """The numbers of objects that were moved so far, and the problems found.
 
     Attributes:
         copied: objects that were brought, and read back.
@@ -57,7 +57,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the new store has everything that the old one had."""
+        """Return true if the new store has everything that the old one had."""
         return not self.problems
 
     def problem(self, account: AccountId, what: str, name: str) -> None:
@@ -141,13 +141,13 @@ def _check(settings: Settings, wanted: Settings, *, move: bool) -> None:
 
 
 def _is_within(inner: Settings, outer: Settings) -> bool:
-    """Whether a store is a folder below another one."""
+    """Return true if a store is a folder below another one."""
     one, other = _place(inner), _place(outer)
     return isinstance(one, Path) and isinstance(other, Path) and other in one.parents
 
 
 def _place(settings: Settings) -> object:
-    """Where the name of a store leads, as far as a name tells."""
+    """Return the place where the name of a store leads, as far as a name tells."""
     kind, _, path = settings.blob_store.partition(":")
     if kind == "file":
         return Path(path).resolve()
@@ -155,7 +155,7 @@ def _place(settings: Settings) -> object:
 
 
 async def leads_to(old: BlobStore, new: BlobStore) -> bool:
-    """Whether what is put into one store is found in the other; nothing stays of it."""
+    """Return true if objects put into one store are found in the other; the probe is deleted."""
     probe = b"probe " + secrets.token_bytes(32)
     name = blob_id(probe)
     for account in (await old.accounts())[:1]:  # an empty store has nothing to lose
@@ -220,7 +220,7 @@ class Transfer:
                 await closing_rows.set_unpurged(self._storage.database, account)
 
     async def _is_emptied(self, account: AccountId) -> bool:
-        """Whether the new store has at most the last receipt of a closed account."""
+        """Return true if the new store has at most the last receipt of a closed account."""
         receipt = await closing_rows.last_receipt(self._storage.database, account)
         kept = receipt and blob_id(receipt)
         async for name in self._new.names(account):

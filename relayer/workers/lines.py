@@ -1,4 +1,4 @@
-"""What a supervisor and its workers say to one another: lines by a socket that only they hold.
+"""The messages between a supervisor and its workers: lines by a socket that only they hold.
 
 Not here: who says what when (`supervisor.py`, `worker.py`).
 

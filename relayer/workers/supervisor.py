@@ -71,7 +71,7 @@ class _Worker:
             self.line.write(line)
 
     async def began(self, reader: asyncio.StreamReader) -> bool:
-        """Whether it answers requests; it is killed when that takes too long."""
+        """Wait until it answers requests, and return true; kill it when that takes too long."""
         try:
             async with asyncio.timeout(START_S):
                 return await reader.readline() == READY
@@ -242,7 +242,7 @@ class Crew:
                 pause_s = _longer(pause_s)
 
     async def _has_successor(self, place: int, worker: _Worker, pause_s: float) -> bool:
-        """Whether a worker that ended has a successor, for which this pauses and tries once."""
+        """Pause and try once to begin a worker's successor; true if there is one."""
         log.info("a worker is begun soon", extra={"event": "workers.pause", "pause_s": pause_s})
         await asyncio.sleep(pause_s)
         try:
