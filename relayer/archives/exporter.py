@@ -222,8 +222,10 @@ _AS_STORED: Final = frozenset(MovedMemory.__struct_fields__) - {
 
 
 def _links(found: Sequence[Row]) -> list[MovedLink]:
-    """What a memory has to do with others: of too many, those that nothing else tells. What was
-    merged into it says so itself."""
+    """Return a memory's relations to others: of too many, those that nothing else tells.
+
+    What was merged into it says so itself.
+    """
     kept = sorted(found, key=lambda link: bool(link["relation"] == MERGED))[:LINKS_MAX]
     return [MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__}) for link in kept]
 

@@ -74,7 +74,7 @@ class GrantImporter:
         return receipts
 
     async def _continued(self, before: Chain, grants: Sequence[MovedGrant]) -> list[_Part]:
-        """What is new of these grants, in parts that each begin where an epoch is over.
+        """Return the new ones of these grants, in parts that each begin where an epoch is over.
 
         Raises:
             CryptoError: a rule of grants is broken.

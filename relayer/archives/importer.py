@@ -1,4 +1,4 @@
-"""What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
+"""The import from another relayer, in order: grants, account, namespaces, erasures, rows.
 
 Not here: reading it there (`exporter.py`), judging and writing rows (`row_importer.py`), SQL
 (`database.imports`). Source: SPEC §17.2.
@@ -44,7 +44,7 @@ from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 @dataclass(frozen=True)
 class Arrival:
-    """What an import request brings; each part may be empty."""
+    """The parts of an import request; each may be empty."""
 
     account: MovedAccount | None
     grants: Sequence[MovedGrant]
@@ -56,7 +56,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Arrived:
-    """What became of each row, by its id, and the receipts for what is new.
+    """The outcome for each row, by its id, and the receipts for what is new.
 
     Attributes:
         results: `imported`, `unchanged` (it is here), `differs` (it is here in a revision that is

@@ -64,7 +64,7 @@ class RowImporter:
         serial: int,
         oldest: int,
     ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
-        """What became of each row by its id, and the receipts for what is new.
+        """Store rows; return the outcome for each by its id, and the receipts for what is new.
 
         `entries` are the namespaces here, by name; `oldest` is the oldest epoch that is not over,
         as of the grant with this `serial`.
@@ -238,8 +238,11 @@ async def _erased_turns(
 
 
 def _state_on_arrival(row: MovedMemory) -> State:
-    """How a row begins here: an earlier revision as it is; of a memory's state only that it is out
-    of recall, a moment too early, so that the signed object that follows finds all of it to say."""
+    """Return the state in which a row begins here: of an earlier revision, its own.
+
+    Of a memory's state only that it is out of recall, a moment too early, so that the signed object
+    that follows finds all of it to say.
+    """
     if row.revision_of is not None:
         return State(
             pinned=row.pinned,

@@ -88,7 +88,7 @@ def refused(
 
 
 def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> bool:
-    """Whether a row says of its blob what the blob says of itself."""
+    """Return true if a row says of its blob what the blob says of itself."""
     entry = entries.get(row.namespace)
     if entry is None or row.blob is None or envelope.blob_id(row.blob) != row.blob_id:
         return False
@@ -114,13 +114,13 @@ def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> b
 
 
 def is_over(row: Row, oldest: int) -> bool:
-    """Whether a row is sealed under an epoch that is over; foreign ciphertext never is."""
+    """Return true if a row is sealed under an epoch that is over; foreign ciphertext never is."""
     foreign = isinstance(row, MovedMemory) and row.format == "opaque"
     return row.epoch < oldest and not foreign
 
 
 def _is_formed(row: MovedMemory) -> bool:
-    """Whether the hashed and turned parts of a row have the form in which they are stored."""
+    """Return true if the hashed and turned parts of a row have their stored form."""
     if row.revision_of is not None and row.id != revision_row_id(row.revision_of, row.revision):
         return False
     words = row.postings or b""
@@ -130,7 +130,7 @@ def _is_formed(row: MovedMemory) -> bool:
 
 
 def _has_sound_vectors(row: MovedMemory) -> bool:
-    """Whether a row's vectors, if any, are alike, finite, and as long as its model's are."""
+    """Return true if a row's vectors, if any, are alike, finite, and as long as its model's are."""
     if not row.vectors:
         return True
     sizes = {len(part) for part in row.vectors}
@@ -214,7 +214,7 @@ def outcome(
     erased: set[uuid.UUID],
     passed: Mapping[uuid.UUID, MovedMemory],
 ) -> str:
-    """What becomes of a row: one of the words above."""
+    """Return the outcome for a row: one of the words above."""
     memory_id = id_of(row)
     if memory_id in erased:
         return ERASED

@@ -1,4 +1,4 @@
-"""What is signed of every change, and that it reaches the blob store.
+"""Signatures of every change, and their way to the blob store.
 
 Not here: the forms (`relayer.sealed`), reading a journal back (`relayer.recovery`).
 """

@@ -23,7 +23,7 @@ from relayer.sealed.states import SignedState, sign_state
 
 @dataclass(frozen=True)
 class Signing:
-    """Who signs, by which clock, and whether blobs and journal lie outside the database."""
+    """The signer and its clock, and whether blobs and journal lie outside the database."""
 
     identity: Identity
     clock: Clock

@@ -79,7 +79,7 @@ class Outbox:
 
     @property
     def outside(self) -> bool:
-        """Whether the store is outside the database at all."""
+        """Return true if the store is outside the database at all."""
         return not self._blobs.transactional
 
     @asynccontextmanager
@@ -129,8 +129,10 @@ class Outbox:
     async def _has_kept(
         self, connection: Connection, account: AccountId, named: Mapping[str, bytes]
     ) -> bool:
-        """Whether none of these blobs was deleted since it was put; none will be until the
-        transaction ends."""
+        """Return true if none of these blobs was deleted since it was put.
+
+        None will be until the transaction ends.
+        """
         if not named:
             return True
         await account_rows.lock_account(connection, account)
@@ -268,7 +270,7 @@ class Outbox:
             log.warning("journal waits", extra={"event": "outbox.wait", "code": code})
 
     async def waits(self, account: AccountId) -> bool:
-        """Whether anything may still come into the store of an account that was closed."""
+        """Return true if anything may still come into the store of an account that was closed."""
         return await closing_rows.outbox_waits(
             self._database, account
         ) or await self._blobs.drop_drafts(account, older_than=GRACE)

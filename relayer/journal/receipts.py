@@ -19,7 +19,7 @@ from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 
 @dataclass(frozen=True)
 class Act:
-    """What was done, by whom and when."""
+    """An act: what was done, by whom and when."""
 
     account: AccountId
     actor: PublicKey
@@ -29,7 +29,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a receipt names: a revision of a memory, an episode, a signed object."""
+    """The subject of a receipt: a revision of a memory, an episode, a signed object."""
 
     memory_id: uuid.UUID
     revision: int

@@ -32,9 +32,11 @@ Receipts = list[tuple[int, bytes]]
 
 
 class Change(TypedDict, total=False):
-    """What is to hold from now on; what is not named stays. `expires_at` is as given,
-    unless said with `has_default_life`: then it comes of the kind; `merged`, said with
-    `superseded_by`, whether it is what the memory is merged into."""
+    """The state that is to hold from now on; what is not named stays.
+
+    `expires_at` is as given, unless said with `has_default_life`: then it comes of the kind.
+    `merged`, said with `superseded_by`, says whether it is what the memory is merged into.
+    """
 
     pinned: bool
     review: str | None

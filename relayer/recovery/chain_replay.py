@@ -23,7 +23,7 @@ Step = tuple[Item, str, bytes | None]  # with its label and what it rests on
 def continued(
     chain: Chain, stored: Sequence[Row], history: Sequence[bytes]
 ) -> tuple[list[Step], int]:
-    """What of the journal follows the stored grants, and the serial that the chain has to reach.
+    """Return the journal's steps after the stored grants, and the serial that the chain must reach.
 
     `chain` is empty and is continued; that serial is beyond its end when something is missing, or
     when the journal has another grant in some place than the database, or two.
@@ -75,7 +75,7 @@ def _rests_on(item: Item, successors: Mapping[PublicKey, Named]) -> bytes | None
 
 
 def _fits(chain: Chain, item: Item, successors: Mapping[PublicKey, Named]) -> bool:
-    """Whether a grant can be the chain's next one."""
+    """Return true if a grant can be the chain's next one."""
     try:
         _add(chain.copy(), item, _rests_on(item, successors))
     except CryptoError:
@@ -90,7 +90,7 @@ def _add(chain: Chain, item: Item, succession: bytes | None) -> None:
 
 
 def _may_issue(chain: Chain, item: Item) -> bool:
-    """Whether the issuer of a grant beyond a gap may have had the right to it.
+    """Return true if the issuer of a grant beyond a gap may have had the right to it.
 
     One that is not known may: what made it an owner could be what is missing.
     """

@@ -88,7 +88,7 @@ class Examiner:
             yield page
 
     async def examine(self, account: AccountId, names: Sequence[str]) -> Unreferred:
-        """What those of these objects are that no row refers to.
+        """Examine these objects, and return those that no row refers to.
 
         The names must have been listed before: an object is put before its row is written.
         """
@@ -223,7 +223,7 @@ class Examiner:
                 found.unknown.append(receipt)
 
     async def _is_of_since(self, said: SignedState) -> bool:
-        """Whether a state was said after the newest change that the database knows.
+        """Return true if a state was said after the newest change that the database knows.
 
         Also one with an earlier number may be: of a history that went on from an older copy.
         """

@@ -1,4 +1,4 @@
-"""Which objects of an account's journal stay for good: none of them is a memory, a turn or a state.
+"""Journal objects that stay for good: none of them is a memory, a turn or a state.
 
 Not here: what they say (`examiner.py`, `upkeep/rebuild.py`), noting their names
 (`database/collection.py`). Pure.
@@ -18,7 +18,7 @@ from relayer.sealed.succession import open_next
 
 
 def is_lasting(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -> bool:
-    """Whether an object is a receipt, a grant or what one rests on, or names a namespace."""
+    """Return true if an object is a receipt, a grant or what one rests on, or names a namespace."""
     return data.startswith(b"{") and (
         receipt_of(data, account, relayers) is not None
         or named_of(data, account, relayers) is not None
@@ -45,7 +45,7 @@ def named_of(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -> 
 
 
 def is_history(data: bytes, account: AccountId) -> bool:
-    """Whether an object is a grant or revocation of the account, or what one may rest on."""
+    """Return true if an object is a grant or revocation of the account, or what one may rest on."""
     try:
         return parse_any(data).account == account
     except CryptoError:

@@ -91,7 +91,7 @@ def turn_of(found: Found) -> rows.NewEpisode:
 
 
 def links_of(address: envelope.Address, draft: Draft) -> list[Link]:
-    """What a record says of what its memory has to do with others, whatever later ones say."""
+    """Return the links to others that a record names, whatever later ones say."""
     links = [Link(address.memory, TURN, draft.turn)] if draft.turn is not None else []
     links += [
         Link(address.memory, relation, other)
@@ -132,13 +132,13 @@ def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
 
 
 def _earlier_state(said: SignedState | None, revision: int, replaced_ms: int) -> State:
-    """What held of a revision when it was replaced: what was said before that, as far as known."""
+    """Return the state of a revision when it was replaced, as far as it is known."""
     known = State() if said is None or said.revision > revision else _state(said, revision)
     return replace(known, superseded_at=from_claimed_ms(replaced_ms), superseded_by=None)
 
 
 def _state(said: SignedState, revision: int) -> State:
-    """What held of a memory last; an edit since then made it fresh."""
+    """Return the last state of a memory; an edit since then made it fresh."""
     return State(
         pinned=said.pinned,
         review=said.review,

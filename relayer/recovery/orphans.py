@@ -1,4 +1,4 @@
-"""What lies in a store and no row speaks of: sealed blobs, and what the journal says of them.
+"""Objects in a store that no row refers to: sealed blobs, and what the journal says of them.
 
 Not here: giving it rows (`restore.py`), what becomes of the rest (`collection.py`).
 
@@ -76,7 +76,7 @@ class Finder:
         self._relayers = relayers
 
     async def lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
-        """What no row speaks of; `keys` by their ids.
+        """Find the blobs that no row refers to; `keys` by their ids.
 
         Only such blobs are read. An altered one does not say whose it was. Of the states that rows
         have, those are read, too, that say something of a memory found: of another revision of it,
@@ -102,8 +102,11 @@ class Finder:
     async def waits(
         self, account: AccountId, key_ids: Container[bytes], ids: Container[uuid.UUID] | None
     ) -> bool:
-        """Whether something under one of these keys has no row yet: one of these memories and
-        turns, or (None) anything. What cannot be read now may be that."""
+        """Return true if something under one of these keys has no row yet.
+
+        That is one of these memories and turns, or (None) anything. What cannot be read now may be
+        that.
+        """
         async for header in self._headers_without_rows(account):
             if header is None:
                 return True
@@ -112,8 +115,10 @@ class Finder:
         return False
 
     async def needs(self, account: AccountId, epochs: range) -> bool:
-        """Whether an account was rebuilt and something of these epochs has no row yet, or may have
-        none: what cannot be read now."""
+        """Return true if an account was rebuilt and something of these epochs may have no row yet.
+
+        What cannot be read now may be of them.
+        """
         if not await rebuild_rows.is_incomplete(self._database, account):
             return False
         async for header in self._headers_without_rows(account):

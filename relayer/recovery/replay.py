@@ -184,7 +184,7 @@ class Replay:
         return len(lost)
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
-        """Whether a mark is not of what another process committed since all rows were read."""
+        """Return true if a mark is not of what another process committed since rows were read."""
         return any(_is_behind(row, mark) for row in await rows.newest(self._database, account))
 
     async def repeat(self, erasures: Iterable[Receipt]) -> bool:
@@ -264,5 +264,5 @@ def _is_behind(row: Row, mark: int) -> bool:
 
 
 def _told(row: Row) -> int:
-    """What the store is told of the newest receipt: beyond all that were lost with it before."""
+    """Return the store's mark of the newest receipt: beyond all that were lost with it before."""
     return int(row["receipt_seq"] + row["store_ahead"])

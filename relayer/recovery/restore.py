@@ -52,7 +52,7 @@ REST: Final = timedelta(hours=1)  # between walks with the same keys, if the las
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did: `total` blobs of the namespace were seen, `skipped` had their rows."""
+    """The outcome of a restore: it saw `total` blobs of the namespace; `skipped` had their rows."""
 
     restored: int
     skipped: int
@@ -63,8 +63,10 @@ class Restored:
 
 @dataclass
 class _Outcome:
-    """How many rows came back, how many blobs did not open, and the names of those that only a
-    later release reads."""
+    """Numbers of rows that came back and of blobs that did not open.
+
+    `later` names those that only a later release reads.
+    """
 
     restored: int = 0
     failed: int = 0
@@ -147,7 +149,7 @@ class Restore:
             self._resting[account] = known | at_hand.keys(), until
 
     def _rests(self, account: AccountId, at_hand: Mapping[bytes, NamespaceKey]) -> bool:
-        """Whether walks through the store did nothing lately, with each of these keys."""
+        """Return true if walks through the store did nothing lately, with each of these keys."""
         now = self._clock()
         known, until = self._resting.get(account, (frozenset(), now))
         if now >= until:
@@ -222,7 +224,7 @@ class Restore:
             await namespace_rows.recount(self._database, access.account)
 
     async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
-        """How many memories of the namespace have their rows."""
+        """Count the memories of the namespace that have their rows."""
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return 0
@@ -270,8 +272,10 @@ class Restore:
         *,
         equals: bool,
     ) -> bool:
-        """Whether the blob got its row; not when it was erased, or its fact was said again since,
-        unless `equals` are to come back: the other one stays known by what both say.
+        """Give a blob its row; true if it got one.
+
+        It gets none when it was erased, or its fact was said again since, unless `equals` are to
+        come back: the other one stays known by what both say.
 
         Raises:
             UnknownVersion: a later release reads it.
@@ -305,8 +309,10 @@ class Restore:
         *,
         newer: bool,
     ) -> bool:
-        """Whether a row was written: nothing has its place, erased it, or says the same; a `newer`
-        revision makes the one that is here an earlier one."""
+        """Write a row; true if it was written: nothing has its place, erased it, or says the same.
+
+        A `newer` revision makes the one that is here an earlier one.
+        """
         whole = memory.revision_of or memory.memory_id
         try:
             if newer:
@@ -325,7 +331,7 @@ class Restore:
         return True
 
     async def _is_here(self, account: AccountId, memory_id: uuid.UUID) -> bool:
-        """Whether a memory has a row, of another revision than the one to restore."""
+        """Return true if a memory has a row, of another revision than the one to restore."""
         found = await rebuild_rows.revisions(self._database, account, [memory_id])
         return any(row["revision_of"] is None for row in found)
 
@@ -355,7 +361,9 @@ class Restore:
         name: str,
         header: envelope.Header,
     ) -> bool:
-        """Whether a turn is back: kept if it says so, else to have its facts taken (again).
+        """Store a turn; true if it is back.
+
+        It is kept if it says so, else its facts are taken (again).
 
         Raises:
             UnknownVersion: a later release reads it.

@@ -1,4 +1,4 @@
-"""Who is asking and what it may do: the live grants of one key, once a request.
+"""The identity and rights of who is asking: the live grants of one key, once a request.
 
 Not here: chains of grants and how they grow (`accounts.py`), request checks (`http/checks.py`).
 """
@@ -19,7 +19,7 @@ STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
 
 @dataclass(frozen=True)
 class Access:
-    """Who is asking, and what its live grants allow: made once a request, never stored."""
+    """The key that is asking, and its live grants: made once a request, never stored."""
 
     account: AccountId
     key: PublicKey
@@ -36,12 +36,12 @@ class Access:
         )
 
     def may_write(self, namespace: Namespace | None) -> bool:
-        """Whether the key may write in a namespace, or (None) in the whole account."""
+        """Return true if the key may write in a namespace, or (None) in the whole account."""
         return self.strength(namespace) >= STRENGTH["writer"]
 
     @property
     def is_asked(self) -> bool:
-        """Whether a key asks, whose right counts; else work goes on that was accepted before."""
+        """Return true if a key asks, whose right counts; else accepted work goes on."""
         return self.serial > 0
 
     def ends_ms(self, namespace: Namespace, latest_ms: int) -> int:
@@ -74,7 +74,7 @@ class Access:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the key owns the account."""
+        """Return true if the key owns the account."""
         return self.strength(None) == STRENGTH["owner"]
 
     @property
@@ -86,7 +86,10 @@ class Access:
 
 
 def unasked(account: AccountId, key: PublicKey, settings: AccountSettings = DEFAULTS) -> Access:
-    """Whom background work is done for: it follows from what was accepted, and needs no right."""
+    """Return the access of background work, which follows from what was accepted.
+
+    It needs no right.
+    """
     return Access(account, key, grants=(), custody="sealed", serial=0, settings=settings)
 
 

@@ -97,7 +97,7 @@ class Accounts:
     async def access(
         self, account: AccountId, key: PublicKey, read: LookUp | None = None
     ) -> Access | None:
-        """What the key may do in the account now; None when it holds no live grant.
+        """Return the key's access to the account now; None when it holds no live grant.
 
         "Now" is when this account was read, if it was.
         """
@@ -141,7 +141,7 @@ class Accounts:
     async def _still(
         self, connection: Connection, access: Access, heads: statements.Heads
     ) -> Access:
-        """What who asks may do by now, under the account's lock.
+        """Return the access of who asks as it is by now, under the account's lock.
 
         Read by the same connection: all others may be held by who waits for this lock.
 
@@ -164,12 +164,12 @@ class Accounts:
         return replace(access, grants=grants, serial=serial)
 
     async def is_closed(self, account: AccountId) -> bool:
-        """Whether an account was erased, for good."""
+        """Return true if an account was erased, for good."""
         row = await statements.find_account(self._database, account)
         return row is not None and row["closed_at"] is not None
 
     async def settings(self, account: AccountId) -> AccountSettings:
-        """What the account has chosen.
+        """Return the account's settings.
 
         Raises:
             NotFound: no such account.
@@ -265,7 +265,7 @@ class Accounts:
             self._chains_bytes -= oldest.bytes
 
     async def claim(self, account: AccountId, key: PublicKey) -> bool:
-        """Whether a key that signed a request naming this account belongs to it from now on.
+        """Claim a key that signed a request naming this account; true if it belongs to it now.
 
         So do keys whose grants came from another relayer or from the journal. The request proves
         who holds the key and which account it means; a grant alone could name a stranger's key.

@@ -117,7 +117,7 @@ class Closing:
                 log.warning("emptying waits", extra={"event": "closing.wait", "code": error.code})
 
     async def _empty(self, account: AccountId, rounds: int) -> bool:
-        """Whether nothing is left but the account's id and its last receipt."""
+        """Delete what the account has left; true if only its id and its last receipt remain."""
         receipt = await rows.last_receipt(self._database, account)
         if receipt is None:
             raise NotFound("No such account.")

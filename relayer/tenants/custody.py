@@ -1,4 +1,4 @@
-"""Which namespace keys a request or a job may use: a custodian grant's, or an unlock header's.
+"""Namespace keys that a request or a job may use: a custodian grant's, or an unlock header's.
 
 Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.grants`).
 
@@ -40,7 +40,7 @@ class Keys(Protocol):
 
     @property
     def lender(self) -> PublicKey | None:
-        """Whose word it is that these are the keys; None where nobody asks."""
+        """Return the key on whose word these are the keys; None where nobody asks."""
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
         """The namespace's keys, newest epoch first.
@@ -215,7 +215,7 @@ class Custody:
     async def _open(
         self, access: Access, chain: Chain, header: str
     ) -> tuple[Unlock, set[Namespace]]:
-        """What a header holds, and of which namespaces it lends keys that nobody knows yet.
+        """Open a header; return its contents, and the namespaces whose lent keys nobody knows yet.
 
         Raises:
             CryptoError: it does not open, or lends what its sender was not granted.

@@ -1,4 +1,4 @@
-"""What changes who may read and write: accounts founded, grants and revocations accepted.
+"""Changes to who may read and write: accounts founded, grants and revocations accepted.
 
 Not here: what a chain allows now (`accounts.py`), a new root under which all are granted anew
 (`rotation.py`), SQL (`database.accounts`).
@@ -123,7 +123,7 @@ class Granting:
             return [await _store(change, item, label=label) for item in items]
 
     async def _founded(self, account: AccountId) -> Conflict:
-        """Why an account cannot be founded."""
+        """Return the reason why an account cannot be founded."""
         if await self._accounts.is_closed(account):
             return Conflict("That account was erased, for good.", code="account.closed")
         return Conflict("That account exists.", code="account.exists")

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """What a change was decided on is not so any more: look again."""
+    """A change rests on what is not so any more: look again."""
 
 
 async def retry_stale(attempt: Callable[[], Awaitable[T]], refusal: str) -> T:
@@ -60,7 +60,7 @@ class Ledger:
         return self._signing.identity.public_key
 
     def unasked(self, account: AccountId, settings: AccountSettings = DEFAULTS) -> Access:
-        """What the relayer itself may do: all that follows from what was accepted before."""
+        """Return the relayer's own access: to all that follows from what was accepted before."""
         return unasked(account, self.relayer, settings)
 
     @asynccontextmanager

@@ -190,7 +190,7 @@ class Namespaces:
         key: NamespaceKey | NamedKey,
         by: PublicKey | None,
     ) -> bool:
-        """Whether another key of this epoch gives way to one that `by` lends."""
+        """Return true if another key of this epoch gives way to one that `by` lends."""
         known = entry.key_ids.get(key.epoch)
         granted = chain.key_ids.get((key.namespace, key.epoch))
         return (
@@ -201,7 +201,7 @@ class Namespaces:
         )
 
     def _holds_all(self, chain: Chain, key: PublicKey | None) -> bool:
-        """Whether a key is an owner's or a custodian's now."""
+        """Return true if a key is an owner's or a custodian's now."""
         live = () if key is None else chain.live(key, to_ms(self._clock()))
         return any(grant.role in ("owner", "custodian") for grant in live)
 

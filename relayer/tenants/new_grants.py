@@ -1,4 +1,4 @@
-"""What a grant or revocation that is new here must not say: it is of no use, or contradicts others.
+"""Limits of a new grant or revocation: it must be of use, and must not contradict others.
 
 Not here: what makes a grant valid (`sealed.grants`): what was accepted before stays so, whatever it
 says, here and when it moves to another relayer. So an owner can take what contradicts this away.
@@ -53,7 +53,7 @@ def check_names(grant: Grant) -> None:
 
 
 def named_by_live(chain: Chain, now_ms: int) -> Named:
-    """What the live grants of an account name."""
+    """Return the key ids that the live grants of an account name."""
     named: dict[tuple[Namespace | None, int], set[bytes]] = {}
     for key in chain.grants:
         for grant in chain.live(key, now_ms):
@@ -99,7 +99,7 @@ def check_use(grant: Grant, uuids: Set[uuid.UUID], now_ms: int) -> None:
 
 
 def _box_bytes_min(grant: Grant) -> int:
-    """How many bytes a grant's box has if what is in it is written in the shortest way."""
+    """Return the bytes of a grant's box if its contents are written in the shortest way."""
     inside = {
         "account": account_text(grant.account),
         "grant": str(grant.grant),

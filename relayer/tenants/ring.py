@@ -46,7 +46,7 @@ class _Lent:
             del self.keys[entry]
 
     def owned(self, now_ms: int) -> set[tuple[Namespace, int]]:
-        """Which of them an owner lends."""
+        """Return those of them that an owner lends."""
         return {entry for entry, (_, _, owner_ms) in self.keys.items() if owner_ms > now_ms}
 
 

@@ -49,7 +49,7 @@ REFUSED: Final = "grant.invalid"
 
 @dataclass(frozen=True)
 class Rotated:
-    """What an accepted rotation came to."""
+    """The outcome of an accepted rotation."""
 
     epoch: int
     serial: int
@@ -120,14 +120,14 @@ class Rotations:
         return Rotated(after.epoch, after.serial, receipts)
 
     async def _lent(self, account: AccountId) -> bool:
-        """Whether keys are here by which memories are sealed anew.
+        """Return true if keys are here by which memories are sealed anew.
 
         Those of a new epoch are lent after it, which begins the work; lent again they begin none.
         """
         return await self._custody.reseal_keys(account) is not None
 
     async def progress(self, access: Access) -> Progress:
-        """How far the namespaces are that the key may read."""
+        """Return the progress of the namespaces that the key may read."""
         return await self._progress.of(access)
 
     async def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
@@ -179,7 +179,7 @@ class Rotations:
             raise CryptoError("a key is left behind without the newest epoch")
 
     def _takes_part(self, chain: Chain, key: PublicKey, now_ms: int) -> bool:
-        """Whether a key is used here: all are, but other relayers as custodians."""
+        """Return true if a key is used here: all are, but other relayers as custodians."""
         roles = {grant.role for grant in chain.live(key, now_ms)}
         return key == self._accounts.relayer or roles != {"custodian"}
 

@@ -1,4 +1,4 @@
-"""How far an account has followed to its newest epoch.
+"""The progress of an account to its newest epoch.
 
 Not here: accepting a rotation (`rotation.py`), sealing anew (`memories/reseal.py`).
 
@@ -34,7 +34,7 @@ LOOK_AT_ONCE: Final = 4  # of these; each may have a mebibyte
 
 @dataclass(frozen=True)
 class NamespaceProgress:
-    """How far one namespace is, in memories, their earlier revisions and turns."""
+    """The progress of one namespace, in memories, their earlier revisions and turns."""
 
     name: str
     total: int
@@ -43,7 +43,7 @@ class NamespaceProgress:
 
     @property
     def done(self) -> int:
-        """How many need no more work."""
+        """Count those that need no more work."""
         return self.total - self.remaining
 
 
@@ -62,7 +62,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an account has followed to its newest epoch.
+    """The progress of an account to its newest epoch.
 
     Attributes:
         older: what is still sealed under an older epoch, also where that is to stay so.
@@ -92,7 +92,7 @@ class RotationProgress:
         self._custody = custody
 
     async def of(self, access: Access) -> Progress:
-        """How far the namespaces are that the key may read."""
+        """Return the progress of the namespaces that the key may read."""
         chain = await self._accounts.chain(access.account)
         keys = await self._custody.reseal_keys(access.account)
         found = await rows.standing(self._database, account=access.account, names=access.namespaces)
@@ -116,7 +116,7 @@ class RotationProgress:
         )
 
     async def _blocked(self, access: Access, keys: Keys | None) -> list[Blocked]:
-        """What of the first that are due cannot be sealed anew, as far as the keys at hand tell."""
+        """Return those of the first due that cannot be sealed anew, as the keys at hand tell."""
         due = await rows.first_due(
             self._database, account=access.account, names=access.namespaces, limit=BLOCKED_MAX
         )
@@ -178,7 +178,10 @@ def _judged(
     blobs: Sequence[bytes | Corrupted | None],
     keys: Keys | None,
 ) -> list[Outlook | None]:
-    """What keeps each of these; None for a key, and for what is altered, which nobody waits for."""
+    """Return the outlook of each; None if it waits for a key, or is altered.
+
+    Nobody waits for an altered one.
+    """
     return [_outlook(account, row, blob, keys) for row, blob in zip(due, blobs, strict=True)]
 
 

@@ -20,14 +20,14 @@ KEYS_MAX: Final = 20_000
 
 @dataclass
 class _Share:
-    """What is kept of one account: digests of its headers, oldest first, and their keys' number."""
+    """The cache's part of one account: digests of headers, oldest first, and the count of keys."""
 
     digests: dict[bytes, None] = field(default_factory=dict)
     keys: int = 0
 
 
 class UnlockCache:
-    """What headers held, by a digest of header and sender, as long as they count."""
+    """Opened headers, by a digest of header and sender, as long as they count."""
 
     def __init__(self) -> None:
         self._opened: dict[bytes, tuple[AccountId, Unlock]] = {}
@@ -35,7 +35,7 @@ class UnlockCache:
         self._keys = 0
 
     def of(self, digest: bytes, now_ms: int) -> Unlock | None:
-        """What was kept of a header that still counts."""
+        """Return the unlock of a header that still counts, or None."""
         _, unlock = self._opened.get(digest, (None, None))
         if unlock is not None and not _counts(unlock, now_ms):
             unlock = None

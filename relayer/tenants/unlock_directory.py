@@ -1,4 +1,4 @@
-"""Which unlock keys a client may use: those of this process and those of the relayer's others.
+"""Unlock keys that a client may use: those of this process and those of the relayer's others.
 
 Not here: making keys (`unlock_key_pairs.py`), opening headers (`custody.py`).
 
@@ -92,7 +92,7 @@ class UnlockDirectory:
         return sign_statement(self._identity, issued_ms=now_ms, unlock_keys=listed)
 
     def _believe(self, signed: bytes) -> list[ListedKey]:
-        """What an announcement lists; nothing when it is not under the relayer's key of today."""
+        """Return the keys of an announcement; none if it is not under the relayer's present key."""
         if (known := self._believed.get(signed)) is not None:
             return known
         try:

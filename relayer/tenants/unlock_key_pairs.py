@@ -13,7 +13,7 @@ from relayer.settings import Limits
 
 
 class UnlockKeys(Protocol):
-    """Where the unlock keys come from."""
+    """The source of the unlock keys."""
 
     def live(self, now_ms: int) -> dict[bytes, UnlockKey]:
         """Those that open headers now, by kid, the oldest first."""

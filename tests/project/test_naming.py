@@ -1,4 +1,4 @@
-"""Functions are named by verbs, and the client's docstrings say what they do.
+"""Functions are named by verbs, and docstrings say what they do.
 
 Not here: the pages' sentences (`test_sentences.py`).
 """
@@ -34,13 +34,17 @@ def test_few_functions_of_the_relayer_are_named_by_a_participle() -> None:
     assert len(named) <= 0.028 * len(every), named
 
 
-def test_docstrings_of_the_client_begin_with_no_noun_clause() -> None:
-    lines = [
-        line for path in CLIENT.rglob("*.py") for line in sentences.first_lines(path.read_text())
-    ]
+def test_few_docstrings_of_the_client_begin_with_a_noun_clause() -> None:
+    lines = _first_lines(CLIENT)
     clauses = [line for line in lines if sentences.is_noun_clause(line)]
     assert len(lines) > 1000
     assert len(clauses) <= 0.02 * len(lines), clauses
+
+
+def test_no_docstring_of_the_relayer_begins_with_a_noun_clause() -> None:
+    lines = _first_lines(RELAYER)
+    assert len(lines) > 2000
+    assert [line for line in lines if sentences.is_noun_clause(line)] == []
 
 
 @pytest.mark.parametrize(
@@ -91,3 +95,8 @@ def test_functions_inside_others_are_counted(tmp_path: Path) -> None:
         (3, "held"),
         (4, "send"),
     ]
+
+
+def _first_lines(package: Path) -> list[str]:
+    sources = [path.read_text() for path in sorted(package.rglob("*.py"))]
+    return [line for source in sources for line in sentences.first_lines(source)]
