@@ -17,6 +17,7 @@ import pytest
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import main
 from memrelay.coding.memory import choose_projects, hooks_folder
+from memrelay.coding.outage import Outage
 from memrelay.config import read_profile
 from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.tools import tools_of
@@ -244,11 +245,17 @@ def test_wrong_arguments_stop_no_prompt(machine: Machine, arguments: tuple[str, 
 def test_a_profile_that_is_missing_is_told_once(machine: Machine) -> None:
     session = Session(machine, agent="nobody")
     told = [session.prompt(QUESTION) for _ in range(3)]
-    assert "memrelay doctor" in told[0]["systemMessage"]
+    assert "`memrelay claude status`" in told[0]["systemMessage"]
+    assert "nothing of them is kept" in told[0]["systemMessage"]
     assert told[1:] == [{}, {}]
     session.stop("Noted.")
     (machine.profiles / "agents" / "anna.json").chmod(0o644)
-    assert "memrelay doctor" in Session(machine).prompt(QUESTION)["systemMessage"]
+    assert "memrelay claude status" in Session(machine).prompt(QUESTION)["systemMessage"]
+
+
+def test_a_folder_that_cannot_be_written_costs_no_memories(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    Outage(tmp_path / "file" / "anna.away.json").note_success()
 
 
 @contextmanager

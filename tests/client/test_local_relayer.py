@@ -1,6 +1,7 @@
 """A relayer of one's own, which commands start when they need it, with real processes."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.errors import ConfigError, NotStarted, TimedOut
 from memrelay.local_relayer import LOG, LOG_BYTES_MAX, SOCKET
+from memrelay.secure_files import lock_file
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.local_scene import LocalMachine, local_home
 from tests.conftest import database_copy
@@ -90,6 +92,20 @@ def remember_in_process(machine: LocalMachine, text: str) -> "subprocess.Popen[s
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def ask_as_hook(machine: LocalMachine) -> dict[str, str]:
+    """What a coding agent's hook answers to a prompt; an empty object for nothing."""
+    form = {"session_id": "s", "cwd": "/", "prompt": "Which seat do I prefer?"}
+    options = ["--host", "claude", "--agent", "anna", "--profile", str(machine.profile)]
+    done = subprocess.run(
+        [sys.executable, "-m", "memrelay", "hook", "prompt", *options],
+        input=json.dumps(form),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout or "{}"))
 
 
 class TestStarting:
@@ -190,7 +206,21 @@ class TestClients:
 
         asyncio.run(ask())
         until("running", stopped)
+        while stopped.starts() == before:  # it says so after it has begun to listen
+            time.sleep(0.05)
         assert stopped.starts() == before + 1
+
+    def test_a_person_is_told_of_a_start_and_not_of_a_failure(self, running: LocalMachine) -> None:
+        running("agents", "provision", "anna")
+        running("local", "stop")
+        away = running.home / "hooks" / "anna.away.json"
+        with lock_file(running.folder / "local.lock"):  # as whoever starts it does
+            told = ask_as_hook(running)
+            assert "the local relayer is starting" in told["systemMessage"]
+            assert "doctor" not in told["systemMessage"]
+        while away.exists():  # until the hook's other process has found it running
+            time.sleep(0.05)
+        assert "systemMessage" not in ask_as_hook(running)
 
     @pytest.mark.parametrize("awaits", [False, True])
     def test_a_stream_of_events_starts_it(self, stopped: LocalMachine, awaits: bool) -> None:

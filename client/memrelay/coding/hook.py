@@ -25,6 +25,8 @@ from memrelay.gateway.guards import recall_refusal
 from memrelay.gateway.host_events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.outage import reason_of
 
+STARTING: Final = "the local relayer is starting"
+UNUSABLE: Final = "the agent's profile cannot be used"
 ASKING_S_MIN: Final = 0.3  # however long the process took to begin
 _ABANDONED_S: Final = 86_400.0  # then the end of a prompt's session will not come any more
 Deliver = Callable[[], None]
@@ -104,7 +106,7 @@ class Hook:
         try:
             found = _within(lambda: self._memory.recall(query, folder, deadline_s=limit_s), limit_s)
         except Exception as error:
-            outage.note_failure(reason_of(error))
+            outage.note_failure(STARTING if self._memory.is_starting else reason_of(error))
             self._deliver()  # which waits for longer, and finds out when it is over
             return None
         outage.note_success()
@@ -162,9 +164,19 @@ def tell(reason: str | None) -> str | None:
     """Return the line for a person about a failure."""
     if reason is None:
         return None
+    if reason == STARTING:
+        return f"memrelay: {reason}: this turn goes on without what is remembered."
     return (
         f"memrelay: {reason}: turns go on without memory, and what is said waits on this machine. "
         "`memrelay doctor` says more."
+    )
+
+
+def tell_unusable(host: str) -> str:
+    """Return the line for a person where the agent has no profile that can be read."""
+    return (
+        f"memrelay: {UNUSABLE}: turns go on without memory, and nothing of them is kept. "
+        f"`memrelay {host} status` says more."
     )
 
 

@@ -34,6 +34,7 @@ from memrelay.operations.reading import Reading
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.secure_files import read_private, write_private
 from memrelay.sync_connection import SyncConnection
+from memrelay.unix_sockets import parse_socket
 
 SHARED_MAX: Final = 8
 # Hosts write a text of 10,000 characters to a file that others may read. A token is counted as at
@@ -81,6 +82,17 @@ class CodingMemory:
     def outage(self) -> Outage:
         """How the relayer is to this agent at present."""
         return outage_of(self.folder, self.agent)
+
+    @property
+    def is_starting(self) -> bool:
+        """True if its relayer is this machine's own and begins to serve at present."""
+        socket = parse_socket(self.settings.url)
+        if socket is None:
+            return False
+        from memrelay.local_relayer import LocalRelayer, state_of  # noqa: PLC0415 - few need it
+
+        relayer = LocalRelayer(socket)
+        return relayer.is_on_demand and state_of(relayer).state == "busy"
 
     @cached_property
     def prompts(self) -> SentPrompts:

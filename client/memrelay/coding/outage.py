@@ -9,6 +9,7 @@ It does not own what a hook does without memory (`hook.py`).
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -57,7 +58,9 @@ class Outage:
 
     def note_success(self) -> None:
         """Note that memory works."""
-        self._path.unlink(missing_ok=True)
+        # A folder that can only be read is no reason to go on without what was recalled.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def take_untold(self) -> str | None:
         """Return the reason of a failure that nobody was told of yet, and note that it is told."""

@@ -17,7 +17,6 @@ from memrelay.errors import ConfigError
 
 DELIVER: Final = "deliver"
 _INPUT_BYTES_MAX: Final = 16 * 1024 * 1024
-_UNUSABLE: Final = "the agent's profile cannot be used"
 
 
 def register(add: Adder) -> None:
@@ -34,7 +33,7 @@ def hook(shell: Shell) -> None:
     The exit code is 0 whatever happens.
     """
     from memrelay.coding.delivery import begin_delivery, deliver  # noqa: PLC0415
-    from memrelay.coding.hook import Hook, HookAnswer, tell  # noqa: PLC0415
+    from memrelay.coding.hook import UNUSABLE, Hook, tell_unusable  # noqa: PLC0415
     from memrelay.coding.memory import CodingMemory, hooks_folder, outage_of  # noqa: PLC0415
 
     logging.getLogger("memrelay").addHandler(logging.NullHandler())
@@ -47,9 +46,10 @@ def hook(shell: Shell) -> None:
         memory = CodingMemory.load(args.agent, host.source, args.profile, environ)
     except ConfigError as error:
         outage = outage_of(hooks_folder(args.profile, environ), agent_name(args.agent))
-        outage.note_failure(_UNUSABLE)
-        answer = HookAnswer(notice=tell(outage.take_untold() if args.event == PROMPT else None))
-        print(host.write(args.event, context=None, notice=answer.notice), end="")
+        outage.note_failure(UNUSABLE)
+        is_untold = args.event == PROMPT and outage.take_untold() is not None
+        notice = tell_unusable(host.name) if is_untold else None
+        print(host.write(args.event, context=None, notice=notice), end="")
         return warn(str(error))
     if given is None:
         return deliver(memory)
