@@ -268,6 +268,25 @@ def test_status_names_a_program_that_is_gone(
     assert "`memrelay claude install`" in told
 
 
+def test_status_says_whose_key_the_hooks_use(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home("claude", "install", "--agent", "other")
+    argv = ["claude", "status", "--profile", str(home.machine.profile)]
+    assert main(argv, {"HOME": str(home.folder)}) == 0
+    assert "`memrelay claude status --agent other`" in capsys.readouterr().out
+
+
+def test_tools_that_cannot_start_are_told(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    for argv in (["claude", "install"], ["claude", "status"], ["mcp", "install", "cursor"]):
+        told = [*argv, "--profile", str(home.machine.profile)]
+        assert main(told, {"HOME": str(home.folder)}) == 0
+        assert 'pip install "./client[mcp]"' in "".join(capsys.readouterr())
+
+
 def find_words(path: Path, event: str) -> list[str]:
     """The words of our command for an event in a file."""
     [group] = json.loads(path.read_text())["hooks"][event]

@@ -27,6 +27,7 @@ from memrelay.config import (
     spool_folder,
 )
 from memrelay.installing.config_files import ConfigFile
+from memrelay.installing.program import describe_missing_extra
 from memrelay.secure_files import replace_file
 
 _PLAIN: Final = (
@@ -95,6 +96,8 @@ def install(shell: Shell) -> None:
     if dry or shell.args.json:
         return
     warn(_PLAIN.format(title=scene.host.title))
+    if extra := describe_missing_extra():
+        warn(extra)
     if scene.host.name == "codex":
         warn(TRUST)
 

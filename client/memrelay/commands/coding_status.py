@@ -3,6 +3,7 @@
 It does not own installing (`coding.py`).
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from memrelay.commands.streams import warn
 from memrelay.config import agent_path
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.installing.config_files import ConfigFile
+from memrelay.installing.program import describe_missing_extra
 from memrelay.plurals import format_count
 
 TRUST: Final = (
@@ -74,6 +76,13 @@ def _trust(scene: Scene) -> dict[str, str] | None:
         return None
 
 
+def _find_agents(value: dict[str, Any]) -> set[str]:
+    """Return the agents whose keys the hooks use."""
+    commands = [command for found in value["hooks"].values() for command in found]
+    names = (re.search(r" --agent ([a-z0-9_-]{1,64})(?: |\Z)", command) for command in commands)
+    return {name[1] for name in names if name}
+
+
 def _find_gone(value: dict[str, Any]) -> list[Path]:
     """Return the programs that hooks and tools name and that are not there any more."""
     commands = [command for found in value["hooks"].values() for command in found]
@@ -97,8 +106,13 @@ def _status_lines(scene: Scene, value: dict[str, Any]) -> Iterator[str]:
     for program in gone:
         yield f"program  {program} is gone, and is still named there: type `{command}`"
     yield f"tools    {'installed' if value['mcp'] else f'missing: type `{command}`'}"
+    if value["mcp"] and (extra := describe_missing_extra()):
+        yield f"extra    {extra}"
     yield f"skill    {'installed' if value['skill'] else f'missing: type `{command}`'}"
     yield f"agent    {value['agent']}, {value['profile'] or value['fault']}"
+    for agent in sorted(_find_agents(value) - {value["agent"]}):
+        look = f"memrelay {scene.host.name} status --agent {agent}"
+        yield f"agent    the hooks use the key of {agent}: `{look}` shows it"
     if value["project"] in value["projects"]:
         yield f"project  this folder's turns are kept in {value['project']}"
     else:

@@ -36,7 +36,7 @@ from memrelay.installing.mcp_clients import (
     McpClient,
     find_client,
 )
-from memrelay.installing.program import find_program
+from memrelay.installing.program import describe_missing_extra, find_program
 from memrelay.plurals import format_count
 
 PURPOSE = "mcp"
@@ -78,7 +78,7 @@ def install(shell: Shell) -> None:
             except (NotEditable, ConfigError) as error:
                 failures.append(_fail(place, error))
     _show(shell, report, failures, _manual_entries(chosen, commands))
-    _warn_of_project(shell, report)
+    _warn_of_use(shell, report)
     _end(failures, [(p, commands[p.client.name]) for p in places], "Add this to it yourself")
 
 
@@ -320,7 +320,9 @@ def _show(
     shell.show(value, lines)
 
 
-def _warn_of_project(shell: Shell, report: Sequence[dict[str, Any]]) -> None:
+def _warn_of_use(shell: Shell, report: Sequence[dict[str, Any]]) -> None:
+    if not shell.args.dry_run and (extra := describe_missing_extra()):
+        warn(extra)
     if shell.args.project is not None and any(one["state"] == "installed" for one in report):
         warn("These files name paths of this machine: keep them out of version control.")
 

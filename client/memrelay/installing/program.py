@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from memrelay.errors import ConfigError
@@ -33,6 +34,13 @@ def find_program(environ: Mapping[str, str]) -> list[str]:
         program = [str(Path(on_path if on_path and is_same else own).absolute())]
     _check_lasting(Path(program[0]))
     return program
+
+
+def describe_missing_extra() -> str | None:
+    """Return what to type if the server of the tools cannot start here, None if it can."""
+    if find_spec("mcp") is not None:
+        return None
+    return 'The tools need an extra; in a checkout, type: pip install "./client[mcp]"'
 
 
 def _find_own() -> Path | None:
