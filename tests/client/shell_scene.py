@@ -1,6 +1,13 @@
 """A user at a shell, for tests of commands."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +45,24 @@ class Machine:
 
     def client(self) -> SyncMemoryClient:
         return SyncMemoryClient.from_profile(self.profile)
+
+
+def show(profile: Path, columns: int, *argv: str, **environ: str) -> list[str]:
+    """Return what a terminal of so many columns shows of a command."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    subprocess.run(
+        [sys.executable, "-m", "memrelay", *argv, "--profile", str(profile)],
+        stdout=theirs,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | environ,
+        check=True,
+    )
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        shown = b""
+        try:
+            while piece := terminal.read1(65_536):
+                shown += piece
+        except OSError:  # the other end is closed, and all of it was read
+            pass
+    return shown.decode().splitlines()

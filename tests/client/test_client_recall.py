@@ -291,17 +291,35 @@ def test_a_question_is_narrowed_like_a_recall(client: SyncMemoryClient) -> None:
 
 def test_the_command_explains_what_it_found(run: Run) -> None:
     code, out, err = run("recall", "Does", "Anna", "like", "tea?", "--limit", "1", "--explain")
-    assert (code, err) == (0, "")
+    assert (code, err) == (
+        0,
+        "memrelay: Age and importance did not count; --recency X and --importance X make them.\n",
+    )
     [line] = out.splitlines()
     _, near, text, meaning, words, matched, score, parts = line.split("\t")
     assert (text, matched) == (TEA, "anna, tea")
-    assert all(re.fullmatch("[0-9]+%", share) for share in (near, meaning, words, score))
-    assert re.match(r"meaning [0-9]+% \+ words [0-9]+%", parts)
-    assert "recency" not in parts
-    _, out, _ = run("recall", "tea", "--explain", "--recency", "1", "--importance", "0.5")
-    assert re.search(r"\+ recency [0-9]+% \+ importance [0-9]+%$", out.splitlines()[0])
+    assert all(re.fullmatch("[0-9]+%", share) for share in (near, meaning, words))
+    found = re.fullmatch(r"meaning ([0-9.]+) \+ words ([0-9.]+)", parts)
+    assert found is not None
+    assert float(score) == pytest.approx(float(found[1]) + float(found[2]), abs=0.011)
     code, out, _ = run("recall", "zebra", "--mode", "vector", "--min-relevance", "-0", "--explain")
     assert "\tnone\t" in out
+
+
+def test_the_command_says_what_age_and_importance_did(run: Run) -> None:
+    _, out, err = run("recall", "tea", "--explain", "--recency", "1", "--importance", "0.5")
+    assert re.search(r"\+ recency [0-9.]+ \+ importance [0-9.]+$", out.splitlines()[0])
+    assert re.search(r"age up to [01]\.[0-9]{2} and importance up to 0\.[0-9]{2} was added", err)
+    best = {"--limit": "1", "--mode": "keyword", "--importance": "0.5"}
+    _, _, err = run("recall", "tea", "--explain", *(word for pair in best.items() for word in pair))
+    assert "importance up to 0." in err
+    assert "that moved nothing." in err
+    _, _, err = run("recall", "tea", "--explain", "--importance", "9", "--min-relevance", "0")
+    assert re.search(r"that changed [2-9] of [2-9] places\.", err)
+    assert run("recall", "tea", "--explain", "--importance", "9", "--json")[2] == ""
+    assert run("recall", "tea", "--importance", "9")[2] == ""
+    _, out, err = run("recall", "nothing that is there", "--mode", "keyword", "--explain")
+    assert (out, err) == ("", "memrelay: Nothing found.\n")
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,8 @@
 """Lists for people: they fit the terminal, and their short ids are enough for every command."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
@@ -20,31 +12,10 @@ from memrelay.commands.ids import find_ids
 from memrelay.commands.tables import cut, measure_width, shorten_ids
 from memrelay.errors import ServerError
 from memrelay.models import MemoryStatus
-from tests.client.shell_scene import Machine
+from tests.client.shell_scene import Machine, show
 
 GREEN = "Anna prefers green tea."
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
-
-
-def show(profile: Path, columns: int, *argv: str) -> list[str]:
-    """What a terminal of so many columns shows of a command."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-    subprocess.run(
-        [sys.executable, "-m", "memrelay", *argv, "--profile", str(profile)],
-        stdout=theirs,
-        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
-        check=True,
-    )
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as terminal:
-        shown = b""
-        try:
-            while piece := terminal.read1(65_536):
-                shown += piece
-        except OSError:  # the other end is closed, and all of it was read
-            pass
-    return shown.decode().splitlines()
 
 
 class TestTables:
@@ -94,6 +65,13 @@ class TestTables:
             "Anna  prefers", "Anna prefers"
         )
         assert max(map(measure_width, (heading, line))) <= columns
+
+    def test_a_terminal_without_unicode_gets_plain_characters_that_fit(self, run: Machine) -> None:
+        run.remember("茶の好みを覚えている。" * 40)
+        lines = show(run.profile, 60, "list", PYTHONIOENCODING="ascii")
+        assert "\\u8336" in lines[1]
+        assert "~" in lines[1]
+        assert max(map(len, lines)) <= 60
 
     @pytest.mark.parametrize(
         ("text", "width", "shown"),

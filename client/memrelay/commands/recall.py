@@ -7,6 +7,7 @@ a process for every recall.
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from operator import ne
 from typing import Any
 
 from memrelay.commands.entries import one_entry, render_text, tell_nothing_found
@@ -29,6 +30,7 @@ from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory, relevance_percent
 from memrelay.operations.reading import MIN_RELEVANCE, Reading
+from memrelay.plurals import format_count
 
 
 def register(add: Adder) -> None:
@@ -194,6 +196,8 @@ def recall(shell: Shell) -> None:
     else:
         ids = display_ids([memory.id for memory in found.results])
         shell.show(found.to_json(), (_line(memory, ids[memory.id]) for memory in found.results))
+    if args.explain and not args.json and (told := _explain_order(found.results)):
+        warn(told)
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
     if found.dropped_count:
@@ -246,12 +250,12 @@ _EXPLAINED = (
 def _explain(memory: Memory) -> Sequence[str]:
     """Return the row that says why a memory was found, and what its place is made of."""
     near = "" if memory.distance is None else f"{relevance_percent(memory.distance)}%"
-    score = f"{memory.score or 0:.0%}"
+    score = f"{memory.score or 0:.2f}"
     why = memory.explain
     if why is None:  # of an older relayer
         return (memory.id, near, render_text(memory), "", "", "", score, "")
     meaning = "not yet" if why.cosine is None else f"{max(0.0, why.cosine):.0%}"
-    parts = " + ".join(f"{name} {part:.0%}" for name, part in why.parts.items() if part)
+    parts = " + ".join(f"{name} {part:.2f}" for name, part in why.parts.items() if part)
     return (
         memory.id,
         near,
@@ -262,6 +266,36 @@ def _explain(memory: Memory) -> Sequence[str]:
         score,
         parts,
     )
+
+
+def _explain_order(results: Sequence[Memory]) -> str:
+    """Return what age and importance did to the order; nothing of an older relayer's answer."""
+    explained = [(memory.score or 0, memory.explain.parts) for memory in results if memory.explain]
+    if not explained:
+        return ""
+    added = {
+        word: [parts.get(name, 0.0) for _, parts in explained]
+        for word, name in (("age", "recency"), ("importance", "importance"))
+    }
+    counted = {word: parts for word, parts in added.items() if any(parts)}
+    if not counted:
+        return "Age and importance did not count; --recency X and --importance X make them."
+    scores = [score for score, _ in explained]
+    without = [
+        score - age - importance
+        for score, age, importance in zip(scores, added["age"], added["importance"], strict=True)
+    ]
+    added_most = " and ".join(f"{word} up to {max(of):.2f}" for word, of in counted.items())
+    moved = sum(map(ne, _order_of(scores), _order_of(without)))
+    effect = (
+        f"changed {moved} of {format_count(len(scores), 'place')}" if moved else "moved nothing"
+    )
+    return f"To these scores, {added_most} was added; that {effect}."
+
+
+def _order_of(scores: Sequence[float]) -> Sequence[int]:
+    """Return the places of scores, the greatest first."""
+    return sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
 
 
 def _line(memory: Memory, shown_id: str) -> str:

@@ -33,6 +33,17 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
 
 
+def as_encoded(text: str) -> str:
+    """Return a text as standard output shows it, where its encoding lacks characters."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def can_show(text: str) -> bool:
+    """Return whether the encoding of standard output has all characters of a text."""
+    return as_encoded(text) == text
+
+
 def warn(text: str) -> None:
     """Print one line for people beside the output."""
     print(f"memrelay: {printable(text)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from typing import NamedTuple
 from unicodedata import category, east_asian_width
 
-from memrelay.commands.streams import printable
+from memrelay.commands.streams import as_encoded, can_show, printable
 
 ID_DIGITS_MIN = 8
 _GAP = "  "
@@ -37,7 +37,7 @@ def terminal_width() -> int | None:
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table for standard output, none for no rows."""
-    lines = [[_one_line(cell) for cell in row] for row in rows]
+    lines = [[one_line(cell) for cell in row] for row in rows]
     width = terminal_width()
     if width is None:
         yield from ("\t".join(line) for line in lines)
@@ -57,6 +57,11 @@ def display_ids(ids: Sequence[str]) -> dict[str, str]:
     return shorten_ids(ids) if sys.stdout.isatty() else {one: one for one in ids}
 
 
+def one_line(text: str) -> str:
+    """Return a text in one line, with the characters that standard output will get for it."""
+    return as_encoded(printable(" ".join(text.split())))
+
+
 def measure_width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     return sum(map(_char_width, text))
@@ -66,13 +71,14 @@ def cut(text: str, width: int) -> str:
     """Return what of a text has room in so many columns."""
     if measure_width(text) <= width:
         return text
+    mark = "…" if can_show("…") else "~"
     kept, room = [], width - 1
     for char in text:
         room -= _char_width(char)
         if room < 0:
             break
         kept.append(char)
-    return "".join(kept).rstrip() + "…"
+    return "".join(kept).rstrip() + mark
 
 
 def _lay_out(columns: Sequence[Column], rows: list[list[str]], width: int) -> Iterator[str]:
@@ -114,10 +120,6 @@ def _pad(text: str, width: int) -> str:
 def _count_alike(one: str, other: str) -> int:
     """Return how many characters two texts begin alike with."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
-
-
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
 
 
 def _char_width(char: str) -> int:
