@@ -45,6 +45,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "namespaces": "Show the namespaces, or change how long one keeps.",
         "usage": "Show what the account uses of what it may use.",
     },
+    "stats": {"stats": "Count memories by day, writer, kind and namespace."},
+    "timeline": {"timeline": "Show memories under the day, week or month they are of."},
     "correcting": {
         "edit": "Correct a memory; what it said before stays in its history.",
         "pin": "Protect memories from being superseded, merged or expired.",

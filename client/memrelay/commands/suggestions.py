@@ -42,6 +42,8 @@ _COMMANDS: Mapping[str, str] = {
     "agents": "agent",
     "namespaces": "namespace ns spaces",
     "usage": "quota size du",
+    "stats": "statistics count counts summary overview top",
+    "timeline": "calendar journal diary chronology",
     "verify": "audit prove",
     "rotate": "rekey renew",
     "approve": "accept allow yes ok",

@@ -1,0 +1,182 @@
+"""`memrelay stats`: what is counted, over which memories, and how it is drawn."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memrelay.cli import EXIT_USAGE
+from memrelay.commands.charts import draw_bar, draw_sparkline
+from memrelay.commands.newest import to_local
+from memrelay.commands.stats import count_memories
+from memrelay.commands.tables import measure_width
+from memrelay.models import Memory, NamespaceInfo
+from tests.client.shell_scene import Machine, show
+
+TODAY = date(2026, 5, 10)
+
+
+@pytest.fixture
+def filled(run: Machine) -> Machine:
+    """Five memories in two namespaces, of which one is out of recall."""
+    run.remember("Anna prefers green tea.", "--kind", "preference")
+    run.remember("We ship on Fridays.", "--kind", "decision", "--namespace", "work")
+    rejected = run.remember("The moon is a cheese.")
+    run("review", "reject", rejected)
+    run.remember("The bakery closes at noon.")
+    run.remember("The harbour opens at six.")
+    return run
+
+
+def counts(value: Any, group: str, name: str, number: str = "memory_count") -> dict[str, int]:
+    return {one[name]: one[number] for one in value[group]}
+
+
+def test_memories_are_counted_by_day_writer_kind_and_namespace(filled: Machine) -> None:
+    value = filled("stats")
+    assert counts(value, "kinds", "kind") == {"fact": 2, "preference": 1, "decision": 1}
+    assert counts(value, "namespaces", "name", "active_count") == {"default": 3, "work": 1}
+    assert counts(value, "namespaces", "name") == {"default": 4, "work": 1}
+    assert (value["active_count"], value["memory_count"]) == (4, 5)
+    [by] = value["writers"]
+    assert by["memory_count"] == 4
+    assert len(value["days"]) == 30
+    assert sum(counts(value, "days", "day").values()) == 4
+    assert (value["counted"], value["truncated"], value["counted_since"]) == (4, False, None)
+    assert value["recalls"] is None, "no relayer keeps a record of them"
+
+
+def test_each_agent_is_counted_by_its_name(filled: Machine) -> None:
+    filled("agents", "provision", "coder")
+    filled("remember", "The build is green.", "--agent", "coder")
+    value = filled("stats")
+    assert counts(value, "writers", "name")["coder"] == 1
+    assert (value["active_count"], value["counted"]) == (5, 5)
+    own = filled("stats", "--agent", "coder")
+    assert (own["active_count"], own["counted"]) == (1, 1), "nothing of others' namespaces"
+
+
+def test_one_namespace_is_counted_alone(filled: Machine) -> None:
+    value = filled("stats", "--namespace", "work")
+    assert (value["active_count"], value["counted"]) == (1, 1)
+    assert counts(value, "kinds", "kind") == {"decision": 1}
+    assert filled("stats", "--namespace", "elsewhere")["counted"] == 0
+    filled.lines("stats", "--namespace", "elsewhere")
+    assert "Nothing is stored in the namespace elsewhere yet." in filled.err
+
+
+def test_a_bound_is_said_and_keeps_the_newest_of_all_namespaces(filled: Machine) -> None:
+    filled.remember("We ship on Mondays.", "--kind", "decision", "--namespace", "work")
+    value = filled("stats", "--limit", "2")
+    assert counts(value, "kinds", "kind") == {"decision": 1, "fact": 1}
+    assert (value["counted"], value["truncated"], value["active_count"]) == (2, True, 5)
+    assert value["counted_since"] is not None
+    assert len(value["days"]) == 1, "of the days before, nothing is known"
+    filled.lines("stats", "--limit", "2")
+    assert "the newest 2 memories are counted; --limit N counts more." in filled.err
+    filled.lines("stats", "--limit", "5")
+    assert filled.err == ""
+
+
+def test_namespaces_that_are_not_read_are_said(
+    filled: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrelay.commands.stats.NAMESPACES_MAX", 1)
+    value = filled("stats")
+    assert counts(value, "namespaces", "name", "active_count") == {"default": 3, "work": 1}
+    assert (value["counted"], value["truncated"]) == (3, True)
+    work = next(one for one in filled("namespaces")["namespaces"] if one["name"] == "work")
+    assert datetime.fromisoformat(value["counted_since"]) == datetime.fromisoformat(
+        work["updated_at"]
+    )
+    filled.lines("stats")
+    assert "only the 1 namespaces written last are counted" in filled.err
+
+
+def test_many_names_are_cut_short_on_a_terminal_alone(run: Machine) -> None:
+    for number in range(14):
+        run.remember("A note.", "--namespace", f"room{number}")
+    assert show(run.profile, 80, "stats").count("and 2 more") == 1
+    assert sum(line.startswith("namespaces\t") for line in run.lines("stats")) == 14
+
+
+def test_more_than_a_page_is_counted(run: Machine) -> None:
+    with run.client() as client:
+        client.remember_many([{"text": f"Note {number}."} for number in range(230)])
+    assert run("stats")["counted"] == 230
+    assert run("stats", "--limit", "229")["truncated"] is True
+    assert run("stats", "--limit", "230")["truncated"] is False
+
+
+def test_a_pipe_gets_a_line_for_each_count(filled: Machine) -> None:
+    lines = filled.lines("stats", "--days", "2")
+    assert [line.split("\t")[0] for line in lines[:2]] == ["days", "days"]
+    assert "kinds\tfact\t2" in lines
+    assert lines[-2:] == ["namespaces\tdefault\t3", "namespaces\twork\t1"]
+
+
+@pytest.mark.parametrize("columns", [120, 40, 20])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_charts_fit_the_terminal(filled: Machine, columns: int, encoding: str) -> None:
+    lines = show(filled.profile, columns, "stats", PYTHONIOENCODING=encoding)
+    assert max(map(measure_width, lines)) <= columns
+    text = "\n".join(lines)
+    assert ("█" in text) == (encoding == "utf-8")
+    assert ("#" in text) == (encoding == "ascii")
+    assert "Relayers keep" in text
+    assert "decision" in text
+
+
+def test_an_empty_account_has_no_chart(run: Machine) -> None:
+    assert show(run.profile, 80, "stats") == ["0 memories in recall, 0 out of it"]
+    assert run("stats")["counted"] == 0
+
+
+@pytest.mark.parametrize("argv", [["--days", "0"], ["--days", "367"], ["--limit", "0"]])
+def test_bounds_are_checked(run: Machine, argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("stats", *argv)
+    assert ended.value.code == EXIT_USAGE
+
+
+class TestCounts:
+    @staticmethod
+    def count(ages: list[int], *, truncated: bool, days: int = 5) -> dict[str, Any]:
+        """Count memories that were stored so many days ago, newest first."""
+        noon = datetime(2026, 5, 10, 12, tzinfo=UTC)
+        memories = [
+            Memory(id="x", namespace="n", text="", created_at=noon - timedelta(days=age))
+            for age in ages
+        ]
+        since = memories[-1].created_at if truncated else None
+        return count_memories([NamespaceInfo(name="n")], memories, since, TODAY, days)
+
+    def test_days_without_a_memory_are_counted_as_none(self) -> None:
+        days = self.count([0, 0, 3, 9], truncated=False)["days"]
+        assert [day["memory_count"] for day in days] == [0, 1, 0, 0, 2]
+        assert days[0]["day"] == "2026-05-06"
+
+    def test_days_before_the_last_that_was_read_are_left_out(self) -> None:
+        value = self.count([0, 0, 3], truncated=True)
+        assert [day["memory_count"] for day in value["days"]] == [1, 0, 0, 2]
+        assert value["counted_since"] == "2026-05-07T12:00:00+00:00"
+        assert len(self.count([0, 9], truncated=True)["days"]) == 5
+
+    def test_a_clock_ahead_leaves_today(self) -> None:
+        assert self.count([-2], truncated=True)["days"] == [
+            {"day": "2026-05-10", "memory_count": 0}
+        ]
+
+
+def test_a_single_one_is_seen_beside_many() -> None:
+    assert draw_sparkline([0, 1, 500, 1000]) == "▁▂▅█"
+    assert draw_sparkline([0, 0]) == "▁▁"
+    assert draw_sparkline([]) == ""
+    assert draw_bar(1, 1000, 20) == "█"
+    assert draw_bar(0, 0, 20) == ""
+    assert draw_bar(1000, 1000, 20) == "█" * 20
+
+
+def test_times_at_the_ends_of_the_calendar_are_shown() -> None:
+    for moment in (datetime.min, datetime.max):
+        assert to_local(moment.replace(tzinfo=UTC)).year == moment.year
