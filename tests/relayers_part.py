@@ -153,12 +153,12 @@ def read_join(data: bytes, *, account: bytes, issuer: bytes, relayer: bytes) -> 
         Invalid: as `read_object`; `join`, when it names another account, issuer or relayer.
     """
     value = objects.read_object("join", data, signer="recipient")
-    expected = {
-        "account": keys.account_text(account),
-        "issuer": issuer.hex(),
-        "relayer": relayer.hex(),
+    allowed = {
+        "account": (keys.account_text(account), None),
+        "issuer": (issuer.hex(), None),
+        "relayer": (relayer.hex(),),
     }
-    if any(value[name] != wanted for name, wanted in expected.items()):
+    if any(value[name] not in wanted for name, wanted in allowed.items()):
         raise Invalid("join", "The join object names another account, issuer or relayer.")
     return keys.public_key_bytes(value["recipient"])
 

@@ -225,6 +225,10 @@ def joins() -> Iterator[Scenario]:
         )
 
     yield join("ok")
+    yield join("any-issuer", issuer=None)
+    yield join("any-account", account=None, issuer=None)
+    yield join("any-account-at-another-relayer", "join", account=None, issuer=None,
+               relayer=STRANGER.hex)  # fmt: skip
     yield join("signed-by-the-issuer", "signature", signer=FOUNDER)
     yield join("unsigned", "signature", change=lambda o: o[:-64] + bytes(64))
     yield join("another-account", "join", account=ref.account_text(OTHER_ACCOUNT))

@@ -242,15 +242,15 @@ def do_join(given: Json) -> Json:
     # The client returns who joins, where the relayer is told; comparing is the caller's part.
     if recipient.hex() != given["recipient"]:
         raise Invalid("joiner", "Another key joins.")
-    names = {name: given[name] for name in ("account", "issuer", "recipient", "relayer")}
-    return {"members": names}
+    return {"members": objects.read_object("join", data, signer=recipient)}
 
 
 def rebuild_join(given: Json, output: Json, made_with: Json) -> Json:
+    account, issuer = output["members"]["account"], output["members"]["issuer"]
     signed = objects.sign_join(
         Identity(bytes.fromhex(made_with["seed"])),
-        account=keys.account_bytes(given["account"]),
-        issuer=bytes.fromhex(given["issuer"]),
+        account=None if account is None else keys.account_bytes(account),
+        issuer=None if issuer is None else bytes.fromhex(issuer),
         relayer=bytes.fromhex(given["relayer"]),
     )
     return {"object": objects.to_base64(signed)}

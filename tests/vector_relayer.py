@@ -314,7 +314,6 @@ def rebuild_revocation(given: Json, output: Json, made_with: Json) -> Json:
 
 
 def do_join(given: Json) -> Json:
-    names = {name: given[name] for name in ("account", "issuer", "recipient", "relayer")}
     grants.verify_join(
         from_base64(given["object"]),
         account=parse_account(given["account"]),
@@ -322,14 +321,16 @@ def do_join(given: Json) -> Json:
         recipient=parse_public_key(given["recipient"]),
         relayer=parse_public_key(given["relayer"]),
     )
-    return {"members": names}
+    signer, members = parse_public_key(given["recipient"]), frozenset(grants._JOIN)
+    return {"members": objects.open_object(from_base64(given["object"]), "join", signer, members)}
 
 
 def rebuild_join(given: Json, output: Json, made_with: Json) -> Json:
+    account, issuer = output["members"]["account"], output["members"]["issuer"]
     signed = grants.sign_join(
         Identity(bytes.fromhex(made_with["seed"])),
-        account=parse_account(given["account"]),
-        issuer=parse_public_key(given["issuer"]),
+        account=None if account is None else parse_account(account),
+        issuer=None if issuer is None else parse_public_key(issuer),
         relayer=parse_public_key(given["relayer"]),
     )
     return {"object": to_base64(signed)}

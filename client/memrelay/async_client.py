@@ -121,6 +121,8 @@ class MemoryClient(Client):
     keys = _make_awaited(Keyholders.keys)
     grants = _make_awaited(Keyholders.grants)
     add_key = _make_awaited(Keyholders.add_key)
+    admit_key = _make_awaited(Keyholders.admit_key)
+    check_request = _make_awaited(Keyholders.check_request)
     revoke_key = _make_awaited(Keyholders.revoke_key)
     rotate = _make_awaited(Rotating.rotate)
     reseal = _make_awaited(Rotating.reseal)

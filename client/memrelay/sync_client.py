@@ -107,6 +107,8 @@ class SyncMemoryClient(SyncConnection):
     keys = _make_blocking(Keyholders.keys)
     grants = _make_blocking(Keyholders.grants)
     add_key = _make_blocking(Keyholders.add_key)
+    admit_key = _make_blocking(Keyholders.admit_key)
+    check_request = _make_blocking(Keyholders.check_request)
     revoke_key = _make_blocking(Keyholders.revoke_key)
     rotate = _make_blocking(Rotating.rotate)
     reseal = _make_blocking(Rotating.reseal)

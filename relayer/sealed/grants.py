@@ -299,12 +299,19 @@ def _revocation(signed: bytes, claims: dict[str, Any]) -> Revocation:
 
 
 def sign_join(
-    recipient: Identity, *, account: AccountId, issuer: PublicKey, relayer: PublicKey
+    recipient: Identity,
+    *,
+    account: AccountId | None,
+    issuer: PublicKey | None,
+    relayer: PublicKey,
 ) -> bytes:
-    """The proof that `recipient` agrees to be added to this account at this relayer."""
+    """The proof that `recipient` agrees to be added to this account at this relayer.
+
+    Without an account or issuer it agrees to any.
+    """
     members = {
-        "account": account_text(account),
-        "issuer": issuer.hex(),
+        "account": None if account is None else account_text(account),
+        "issuer": None if issuer is None else issuer.hex(),
         "recipient": recipient.public_key.hex(),
         "relayer": relayer.hex(),
     }
@@ -325,13 +332,13 @@ def verify_join(
         CryptoError: another signature, or another account, issuer, recipient or relayer.
     """
     m = open_object(signed, "join", recipient, _JOIN)
-    expected = {
-        "account": account_text(account),
-        "issuer": issuer.hex(),
-        "recipient": recipient.hex(),
-        "relayer": relayer.hex(),
+    allowed = {
+        "account": (account_text(account), None),
+        "issuer": (issuer.hex(), None),
+        "recipient": (recipient.hex(),),
+        "relayer": (relayer.hex(),),
     }
-    if m != expected:
+    if any(m[name] not in values for name, values in allowed.items()):
         raise CryptoError("the join names something else")
 
 

@@ -14,7 +14,7 @@ It does not own what an agent shall hold (`access.py`), its files (`storage.py`)
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from memrelay.answers import ABSENT, Answer
 from memrelay.config import Settings, agent_name
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
 from memrelay.models import KeyInfo
+from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.sealed.ledger import Ledger
 from memrelay.sync_client import SyncMemoryClient
@@ -44,11 +45,28 @@ HandOver = Callable[[Identity, Identity], None]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Enrolment:
+    """The grants that an agent lacks that made its key elsewhere."""
+
+    name: str
+    request: JoinRequest
+    held: Holdings
+    lacking: tuple[Share, ...]
+
+    @property
+    def state(self) -> str:
+        """The agent's state once these are granted."""
+        if not self.lacking:
+            return "kept"
+        return "extended" if self.held else "enrolled"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Agent(Answer):
     """An agent's key as it stands; `profile` is None where its file is not here.
 
-    `state` says what was done (created, extended, kept, rotated, revoked), or in a list what it is
-    (active, expired, revoked).
+    `state` says what was done (created, enrolled, extended, kept, rotated, revoked), or in a list
+    what it is (active, expired, revoked).
     """
 
     name: str
@@ -111,6 +129,68 @@ class Agents:
             self._grant(name, settings, share)
         state = finished or ("extended" if lacking else "kept")
         return self._agent(name, state, settings, held | lacking)
+
+    def plan_enrolments(self, requests: Mapping[str, JoinRequest], wish: Wish) -> list[Enrolment]:
+        """Return, by name, what agents lack that made their keys elsewhere; all of it is checked.
+
+        Raises:
+            ConfigError: an agent's own namespace would be shared by that.
+            Invalid: a request is not for this account and time.
+            MemrelayError: another key has the name, or the key holds more, or was revoked.
+        """
+        main = normalise_namespace(self._client.settings.namespace)
+        for name in requests:
+            check_apart(agent_name(name), {main, *(wish.shared or ())})
+        return [self._plan_enrolment(agent_name(n), r, wish) for n, r in requests.items()]
+
+    def enrol(self, requests: Mapping[str, JoinRequest], wish: Wish) -> list[Agent]:
+        """Return agents that made their keys elsewhere and hold what is wished.
+
+        Raises:
+            MemrelayError: as of `plan_enrolments`; nothing is granted to any then.
+        """
+        with self._alone():
+            return [self._enrol(plan) for plan in self.plan_enrolments(requests, wish)]
+
+    def _plan_enrolment(self, name: str, request: JoinRequest, wish: Wish) -> Enrolment:
+        ledger, key = self._ledger(), request.recipient.hex()
+        if ledger.is_revoked(request.recipient):
+            raise MemrelayError(
+                f"{request} is of a key that was revoked: have `memrelay join --force` run there."
+            )
+        held = _sum_grants(name, ledger, key)
+        if held and home_of(name) not in held:
+            raise MemrelayError(f"{request} is of a key that is not the agent {name}'s.")
+        if not held:
+            if self._files.is_pending_or_kept(name) or self._find_holders(name, ledger):
+                raise MemrelayError(
+                    f"{name} has a key already; {self._command('revoke', name)} ends it first."
+                )
+            self._check_home(name, ledger)
+        want = apply_wish(name, wish, held)
+        if too_much := find_excess(held, want):
+            raise MemrelayError(
+                f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
+                f"less: {self._command('revoke', name)}, and enrol a new one."
+            )
+        lacking = find_missing(held, want)
+        if lacking:
+            self._client.check_request(request)
+        return Enrolment(name=name, request=request, held=held, lacking=shares_of(lacking))
+
+    def _enrol(self, plan: Enrolment) -> Agent:
+        for share in plan.lacking:
+            self._client.admit_key(
+                plan.request,
+                namespaces=share.namespaces,
+                role=share.role,
+                label=plan.name,
+                expires=share.expires_at,
+            )
+            self._known = None
+        key = plan.request.recipient.hex()
+        held = _sum_grants(plan.name, self._ledger(), key)
+        return Agent(name=plan.name, state=plan.state, public_key=key, grants=shares_of(held))
 
     def rotate(self, name: str, wish: Wish) -> Agent:
         """Return an agent with a new key that holds the same, or what is wished; the old one ends.
@@ -241,11 +321,18 @@ class Agents:
 
         An agent that ended may have shared its own: one that this machine knows comes back.
         """
-        if any(_sum_grants(name, ledger, key) for key in self._find_labelled_keys(name)):
+        if self._find_holders(name, ledger):
             raise MemrelayError(
                 f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
                 f"or replace the key with {self._command('rotate', name)}."
             )
+        self._check_home(name, ledger)
+
+    def _find_holders(self, name: str, ledger: Ledger) -> list[str]:
+        """Return the keys of this name that hold anything."""
+        return [key for key in self._find_labelled_keys(name) if _sum_grants(name, ledger, key)]
+
+    def _check_home(self, name: str, ledger: Ledger) -> None:
         home, owner = home_of(name), self._client.settings.identity.public_key
         if not self._files.is_known(name) and ledger.names(home, _now_ms(), but=owner):
             check_apart(name, {home})
@@ -261,7 +348,7 @@ class Agents:
         return [key for key in keys if names.get(key, name) == name]
 
     def _find_only_labelled(self, name: str, ledger: Ledger) -> str:
-        keys = [key for key in self._find_labelled_keys(name) if _sum_grants(name, ledger, key)]
+        keys = self._find_holders(name, ledger)
         if len(keys) > 1:
             raise MemrelayError(
                 f"Several keys are called {name}; {self._command('revoke', name)} ends them all."

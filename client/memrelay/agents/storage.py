@@ -74,6 +74,10 @@ class AgentFiles:
         """Return whether an agent has a profile here, or the mark of its end."""
         return self.path(name).exists() or self._revoked_path(name).exists()
 
+    def is_pending_or_kept(self, name: str) -> bool:
+        """Return whether an agent has a key here, or is about to get one."""
+        return self.path(name).exists() or self._pending_path(name).exists()
+
     def _pending_path(self, name: str) -> Path:
         return self._folder / f"{agent_name(name)}.json.pending"
 

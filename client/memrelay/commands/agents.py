@@ -1,4 +1,4 @@
-"""The commands on agents: provision, list, rotate, revoke; and what a gateway needs to know of one.
+"""The commands on agents: provision, enrol, list, rotate, revoke; and what a gateway needs.
 
 It does not own what they do (`agents/`). Only `--for env` and `--show-keys` print a private key;
 every other configuration names the profile that holds it.
@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memrelay.agents.access import ROLES, Wish
+from memrelay.agents.access import ROLES, Share, Wish
 from memrelay.agents.provision import Agent, Agents
 from memrelay.answers import rfc3339
+from memrelay.commands.admission import add_requests, agree, format_reply, read_given
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
@@ -32,6 +33,7 @@ from memrelay.config import (
 )
 from memrelay.errors import ConfigError
 from memrelay.plurals import format_count
+from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import Identity, mask_key
 from memrelay.sync_client import SyncMemoryClient
 
@@ -42,6 +44,10 @@ def register(add: Adder) -> None:
     """Add the commands on agents."""
     agents = add.group("agents", "Give each agent its own keys; see, replace and revoke them.")
     _add_provision(agents("provision", provision, namespace=False, agent=False))
+    enrolled = agents("enrol", enrol, namespace=False, agent=False)
+    add_requests(enrolled)
+    enrolled.add_argument("--name", help="of one agent, if its request has another label")
+    _add_wish(enrolled)
     listed = agents("list", list_agents, namespace=False, agent=False)
     listed.add_argument(
         "--count", action="store_true", help="count what each wrote (reads the whole history)"
@@ -110,6 +116,41 @@ def provision(shell: Shell) -> None:
     shell.show(value | {"configuration": "\n".join(configuration)}, configuration)
 
 
+def enrol(shell: Shell) -> None:
+    """Let in agents of other machines, by the requests that `memrelay join` made there."""
+    args, wish = shell.args, _wish(shell)
+    requests = read_given(shell)
+    named: dict[str, JoinRequest] = {}
+    for request in requests:
+        name = _name_of(request, args.name if len(requests) == 1 else None)
+        if name in named:
+            raise ConfigError(f"Two requests are called {name}: enrol them apart, with --name.")
+        named[name] = request
+    if args.name and len(requests) > 1:
+        raise ConfigError("--name is for one request; several go by their labels.")
+    with shell.client() as client:
+        agents = _agents(shell, client)
+        plans = [plan for plan in agents.plan_enrolments(named, wish) if plan.lacking]
+        agree(
+            shell,
+            [
+                f"{plan.request} would be the agent {plan.name}: {_format_shares(plan.lacking)}"
+                for plan in plans
+            ],
+        )
+        done = agents.enrol(named, wish)
+        account = client.settings.account_id
+    value = {"agents": [agent.to_json() for agent in done], "account_id": account}
+    shell.show(value, [*map(_line, done), format_reply(account)])
+
+
+def _name_of(request: JoinRequest, given: str | None) -> str:
+    try:
+        return agent_name(given or request.label)
+    except ConfigError as error:
+        raise ConfigError(f"{request} is called {request.label}. {error}") from None
+
+
 def list_agents(shell: Shell) -> None:
     """Show the agents of the account, also those whose key has ended."""
     with shell.client() as client:
@@ -175,15 +216,18 @@ def _line(agent: Agent) -> str:
 
 
 def _row(agent: Agent) -> Sequence[str]:
-    grants = [
-        f"{share.role} of {', '.join(share.namespaces)}"
-        + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
-        for share in agent.grants
-    ]
     written = "" if agent.written is None else format_count(agent.written, "memory")
     place = "" if agent.state == "revoked" else agent.profile or "no profile here"
     key = mask_key(agent.public_key)
-    return (agent.name, key, agent.state, "; ".join(grants), written, place)
+    return (agent.name, key, agent.state, _format_shares(agent.grants), written, place)
+
+
+def _format_shares(shares: Sequence[Share]) -> str:
+    return "; ".join(
+        f"{share.role} of {', '.join(share.namespaces)}"
+        + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
+        for share in shares
+    )
 
 
 def _json(agent: Agent, *, show: bool) -> dict[str, Any]:

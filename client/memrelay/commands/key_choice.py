@@ -118,7 +118,7 @@ def _find(
             "Several keys have this name; give the whole public key: `memrelay keys list --json`."
         )
     held = ledger.list_grants_to(bytes.fromhex(found[0]), now_ms)
-    return ChosenKey(public_key=found[0], holds=_describe_grants(held), label=label)
+    return ChosenKey(public_key=found[0], holds=describe_grants(held), label=label)
 
 
 def _by_digits(wanted: str, keys: Sequence[str]) -> list[str]:
@@ -127,7 +127,8 @@ def _by_digits(wanted: str, keys: Sequence[str]) -> list[str]:
     return exact or [key for key in keys if long and key.startswith(wanted)]
 
 
-def _describe_grants(held: Sequence[Grant]) -> str:
+def describe_grants(held: Sequence[Grant]) -> str:
+    """Return what grants give, for people."""
     return "; ".join(dict.fromkeys(map(_describe_grant, held))) or "which holds nothing"
 
 

@@ -1,29 +1,28 @@
 """The commands on the keys of an account: keys list, add, revoke.
 
-It does not own recovery (`recovery.py`), rotation (`rotation.py`), agents' keys (`agents.py`) or
-which key a name means (`key_choice.py`). Keys for people are masked, but for those that are to be
-revoked; a private key is printed once, by the command that makes it.
+It does not own requests to be let in (`admission.py`), recovery (`recovery.py`), rotation
+(`rotation.py`), agents' keys (`agents.py`) or which key a name means (`key_choice.py`). Keys for
+people are masked, but for those that are to be revoked; a private key is printed once, by the
+command that makes it.
 """
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from memrelay.commands.admission import add_grant_options, read_wish, register_admit
 from memrelay.commands.entries import when
 from memrelay.commands.key_choice import KEY_HELP, YES_HELP, choose_keys
 from memrelay.commands.new_keys import default_label, grant_key, new_profile, put_in_place
-from memrelay.commands.parsers import Adder, number_of, parse_nonempty
+from memrelay.commands.parsers import Adder, parse_nonempty
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
 from memrelay.commands.tables import Column
-from memrelay.commands.times import Moment, parse_future
 from memrelay.config import expand_home
-from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo, NewKey
-from memrelay.sealed.keys import Identity, mask_key, normalise_namespace
+from memrelay.sealed.keys import Identity, mask_key
 from memrelay.secure_files import write_private
 from memrelay.sync_client import SyncMemoryClient
 
@@ -32,31 +31,16 @@ def register(add: Adder) -> None:
     """Add the commands on keys."""
     keys = add.group("keys", "Show, add or revoke the keys of the account; recover it.")
     keys("list", keys_list)
-    _add_keys_add(keys("add", keys_add, namespace=False))
+    added = keys("add", keys_add, namespace=False)
+    add_grant_options(added)
+    added.add_argument(
+        "--out", type=parse_nonempty, metavar="PATH", help="write the key's own profile there"
+    )
+    register_admit(keys)
     revoke = keys("revoke", keys_revoke)
     revoke.add_argument("key", help=KEY_HELP)
     revoke.add_argument("--yes", action="store_true", help=YES_HELP)
     register_recovery(keys)
-
-
-def _add_keys_add(parser: ArgumentParser) -> None:
-    parser.add_argument("--namespace", action="append", metavar="NAME", help="may be repeated")
-    parser.add_argument("--whole-account", action="store_true", help="every namespace")
-    parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
-    parser.add_argument("--label", help="a name for the key (user@machine)")
-    ends = parser.add_mutually_exclusive_group()
-    ends.add_argument(
-        "--expires", type=parse_future, metavar="TIME", help='90d, "in 2 weeks", 2026-12-31'
-    )
-    ends.add_argument(
-        "--expires-days",
-        type=number_of(timedelta(days=1), 0, 36_500, above=True),
-        metavar="DAYS",
-        help="from now",
-    )
-    parser.add_argument(
-        "--out", type=parse_nonempty, metavar="PATH", help="write the key's own profile there"
-    )
 
 
 def keys_list(shell: Shell) -> None:
@@ -94,17 +78,10 @@ def _key_row(key: KeyInfo, own: str) -> Sequence[str]:
 def keys_add(shell: Shell) -> None:
     """Add a key that holds some namespaces, or the whole account."""
     args = shell.args
-    if bool(args.namespace) == args.whole_account:
-        raise ConfigError("Choose either --namespace (repeatable) or --whole-account.")
+    wish = read_wish(args)
+    wish["label"] = default_label() if args.label is None else args.label
     out = expand_home(args.out) if args.out else None
-    names = None if args.whole_account else sorted(map(normalise_namespace, args.namespace))
     identity = Identity.generate()
-    wish: dict[str, Any] = {
-        "namespaces": names,
-        "role": args.role,
-        "label": default_label() if args.label is None else args.label,
-        "expires": _find_end(args.expires_days, args.expires),
-    }
     with shell.client() as client:
         if out is None:
             key = client.add_key(identity=identity, **wish)
@@ -120,12 +97,6 @@ def keys_add(shell: Shell) -> None:
         place,
     ]
     shell.show(shown, lines)
-
-
-def _find_end(days: float | None, moment: Moment | None) -> datetime | timedelta | None:
-    if days is not None:
-        return timedelta(days=days)
-    return None if moment is None else moment.time
 
 
 def _add_key_in(

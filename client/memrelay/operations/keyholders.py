@@ -10,7 +10,7 @@ Source: SPEC.md §4.1, §4.2, §11.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from memrelay.models import NewAccount, NewKey, Revoked
 from memrelay.operations.audit import Audit
 from memrelay.operations.reading import to_json_list
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
+from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import (
     Identity,
     Root,
@@ -109,11 +110,70 @@ class Keyholders(Audit):
         `namespaces` None gives the whole account, which an owner needs. `role` is owner, writer or
         reader. The private key of the result is shown nowhere else.
         """
-        if role not in {"owner", "writer", "reader"}:
-            raise ConfigError("A key's role is owner, writer or reader.")
-        if role == "owner" and namespaces is not None:
-            raise ConfigError("An owner holds the whole account.")
+        _check_role(role, namespaces)
         holder = identity or Identity.generate()
+        # The join names the relayer once and for all: not one that has a successor by now.
+        relayer = (yield from self.session.statement()).relayer
+        join = sign_join(
+            holder,
+            account=self.session.account,
+            issuer=self.session.identity.public_key,
+            relayer=relayer,
+        )
+        added = yield from self._add(
+            holder.public_key, join, namespaces=namespaces, role=role, label=label, expires=expires
+        )
+        return replace(added, private_key=holder.seed_hex())
+
+    def admit_key(
+        self,
+        request: JoinRequest,
+        *,
+        namespaces: Iterable[str] | None,
+        role: str = "writer",
+        label: str | None = None,
+        expires: datetime | timedelta | None = None,
+    ) -> Operation[NewKey]:
+        """Add the key that made a request, as `add_key` does; its private key stays where it is.
+
+        Raises:
+            Invalid: the request is for another relayer or account, or of another time.
+        """
+        _check_role(role, namespaces)
+        yield from self.check_request(request)
+        called = request.label if label is None else label
+        return (
+            yield from self._add(
+                request.recipient,
+                request.join,
+                namespaces=namespaces,
+                role=role,
+                label=called,
+                expires=expires,
+            )
+        )
+
+    def check_request(self, request: JoinRequest) -> Operation[None]:
+        """Check that a request may be granted here and now.
+
+        Raises:
+            Invalid: it is for another relayer or account, or of another time.
+        """
+        relayer = (yield from self.session.statement()).relayer
+        request.check(
+            relayers={relayer}, account=self.session.account, now_ms=self.session.now_ms()
+        )
+
+    def _add(
+        self,
+        recipient: bytes,
+        join: bytes,
+        *,
+        namespaces: Iterable[str] | None,
+        role: str,
+        label: str | None,
+        expires: datetime | timedelta | None,
+    ) -> Operation[NewKey]:
         given = to_json_list("namespaces", namespaces)
         names = None if given is None else sorted(set(map(normalise_namespace, given)))
         expires_ms = self._expires_ms(expires)
@@ -123,30 +183,21 @@ class Keyholders(Audit):
                 self.session.identity,
                 account=self.session.account,
                 serial=serial,
-                recipient=holder.public_key,
+                recipient=recipient,
                 role=role,
                 keys=_list_granted_keys(keyring, names),
                 created_ms=self.session.now_ms(),
                 expires_ms=expires_ms,
             )
 
-        # The join names the relayer once and for all: not one that has a successor by now.
-        relayer = (yield from self.session.statement()).relayer
-        join = sign_join(
-            holder,
-            account=self.session.account,
-            issuer=self.session.identity.public_key,
-            relayer=relayer,
-        )
         extra = {"join": to_base64(join)} | ({} if label is None else {"label": label})
         signed, answer = yield from self._next_serial("/v1/grants", "grant", build, extra)
         grant = read_grant(signed)
         yield from self._confirm(answer, signed, op="grant", ids=[grant.grant])
         return NewKey(
             account_id=self.session.settings.account_id,
-            public_key=holder.public_key.hex(),
-            private_key=holder.seed_hex(),
-            relayer_key=relayer.hex(),
+            public_key=recipient.hex(),
+            relayer_key=(yield from self.session.statement()).relayer.hex(),
             role=role,
             namespaces=None if names is None else tuple(names),
             grant=grant.grant,
@@ -231,3 +282,10 @@ def _list_granted_keys(keyring: Keyring, names: list[str] | None) -> list[Grante
     if not names:
         raise ConfigError("A key is for at least one namespace.")
     return [key for name in names for key in keyring.namespace_keys(name)]
+
+
+def _check_role(role: str, namespaces: Iterable[str] | None) -> None:
+    if role not in {"owner", "writer", "reader"}:
+        raise ConfigError("A key's role is owner, writer or reader.")
+    if role == "owner" and namespaces is not None:
+        raise ConfigError("An owner holds the whole account.")

@@ -236,12 +236,24 @@ def _make_signed_text(kind: str, payload: bytes) -> bytes:
     return b"memrelay/" + kind.encode() + b"/v1\0" + payload
 
 
-def sign_join(recipient: Identity, *, account: bytes, issuer: bytes, relayer: bytes) -> bytes:
-    """Return the proof that the holder of `recipient` wants to join an account at a relayer."""
-    payload = {
-        "account": account_text(account),
-        "issuer": issuer.hex(),
-        "recipient": recipient.public_key.hex(),
+def sign_join(
+    recipient: Identity, *, account: bytes | None, issuer: bytes | None, relayer: bytes
+) -> bytes:
+    """Return the proof that the holder of `recipient` wants to join an account at a relayer.
+
+    Without an account or issuer it agrees to any.
+    """
+    payload = join_payload(recipient.public_key, account=account, issuer=issuer, relayer=relayer)
+    return sign_object("join", payload, recipient)
+
+
+def join_payload(
+    recipient: bytes, *, account: bytes | None, issuer: bytes | None, relayer: bytes
+) -> JsonObject:
+    """Return the members of a proof of joining, in the order in which they are signed."""
+    return {
+        "account": None if account is None else account_text(account),
+        "issuer": None if issuer is None else issuer.hex(),
+        "recipient": recipient.hex(),
         "relayer": relayer.hex(),
     }
-    return sign_object("join", payload, recipient)
