@@ -97,11 +97,13 @@ def stand_in_for_streams() -> None:
 
     Else the next file or socket would get its number, and what is printed would go there.
     """
-    for number in range(3):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        if getattr(sys, name) is None:  # Python found it closed
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 @contextlib.contextmanager

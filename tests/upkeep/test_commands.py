@@ -87,8 +87,9 @@ class TestStreams:
         assert (done.returncode, done.stderr) == expected
 
     @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-    def test_nobody_there(self, shell: Shell, streams: str) -> None:
-        done = shell(f"relayer check {streams}")
+    @pytest.mark.parametrize("command", ["check", "account list"])
+    def test_nobody_there(self, shell: Shell, command: str, streams: str) -> None:
+        done = shell(f"relayer {command} {streams}")
         assert (done.returncode, done.stderr) == (0, "")
 
     @pytest.mark.parametrize(
