@@ -82,7 +82,7 @@ def build_app(
     clock: Clock = utc_now,
     stopping: asyncio.Event | None = None,
 ) -> ASGIApp:
-    """The application; its worker runs as long as it does, and its models are closed with it.
+    """Build the application; its worker and its models end with it.
 
     `stopping` ends its streams, and every connection behind its answer.
     """

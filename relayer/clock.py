@@ -14,7 +14,7 @@ def is_lasting(moment: datetime) -> bool:
 
 
 def utc_now() -> datetime:
-    """The clock of a running relayer."""
+    """Return the time by the clock of a running relayer."""
     return datetime.now(UTC)
 
 
@@ -23,7 +23,7 @@ def to_ms(moment: datetime) -> int: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Unix milliseconds; None for None."""
+    """Return Unix milliseconds; None for None."""
     return None if moment is None else round(moment.timestamp() * 1000)
 
 
@@ -32,7 +32,7 @@ def from_ms(milliseconds: int) -> datetime: ...
 @overload
 def from_ms(milliseconds: int | None) -> datetime | None: ...
 def from_ms(milliseconds: int | None) -> datetime | None:
-    """The UTC moment of Unix milliseconds; None for None.
+    """Return the UTC moment of Unix milliseconds; None for None.
 
     Raises:
         ValueError, OverflowError: no `datetime` holds it.
@@ -41,7 +41,7 @@ def from_ms(milliseconds: int | None) -> datetime | None:
 
 
 def from_claimed_ms(milliseconds: int) -> datetime:
-    """The moment that others signed or sealed; the last there is for one beyond `MOMENT_MS_MAX`."""
+    """Return the moment that others signed or sealed; at most the last before `MOMENT_MS_MAX`."""
     return from_ms(min(milliseconds, MOMENT_MS_MAX))
 
 
@@ -50,7 +50,7 @@ def rfc3339(moment: datetime) -> str: ...
 @overload
 def rfc3339(moment: datetime | None) -> str | None: ...
 def rfc3339(moment: datetime | None) -> str | None:
-    """RFC 3339 in UTC with milliseconds, as answers show a moment; None for None."""
+    """Return RFC 3339 in UTC with milliseconds, as answers show a moment; None for None."""
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -61,5 +61,5 @@ def rfc3339_ms(milliseconds: int) -> str: ...
 @overload
 def rfc3339_ms(milliseconds: int | None) -> str | None: ...
 def rfc3339_ms(milliseconds: int | None) -> str | None:
-    """The same from Unix milliseconds, whoever claims them."""
+    """Return the same from Unix milliseconds, whoever claims them."""
     return None if milliseconds is None else rfc3339(from_claimed_ms(milliseconds))

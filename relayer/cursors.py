@@ -12,7 +12,7 @@ _DIGITS_MAX: Final = 18  # each such number fits into a column
 
 
 def number(cursor: str) -> int:
-    """The number that a cursor holds; 0 before the first page.
+    """Return the number that a cursor holds; 0 before the first page.
 
     Raises:
         BadRequest: it is another route's or part's.
@@ -23,7 +23,7 @@ def number(cursor: str) -> int:
 
 
 def identifier(cursor: str) -> uuid.UUID:
-    """The id that a cursor holds; the least one before the first page.
+    """Return the id that a cursor holds; the least one before the first page.
 
     Raises:
         BadRequest: it is another route's or part's.

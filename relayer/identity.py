@@ -31,7 +31,7 @@ class IdentityError(Exception):
 
 
 def make_identity(path: Path) -> Identity:
-    """The identity in the file; a new one, durable before it is used, where there is none.
+    """Return the identity in the file; a new one, durable before it is used, where there is none.
 
     Raises:
         IdentityError: the file cannot be written, is readable by others, or is not a key.
@@ -43,7 +43,7 @@ def make_identity(path: Path) -> Identity:
 
 
 def load_identity(path: Path) -> Identity:
-    """The identity in the file.
+    """Return the identity in the file.
 
     Raises:
         IdentityError: the file is not there, is readable by others, or is not a key.
@@ -56,7 +56,7 @@ def load_identity(path: Path) -> Identity:
 
 
 def load_succession(path: Path) -> tuple[bytes, ...]:
-    """The `relayer-next` objects that lead to the key in the file, oldest first.
+    """Return the `relayer-next` objects that lead to the key in the file, oldest first.
 
     Raises:
         IdentityError: they do not lead to it.
@@ -74,7 +74,7 @@ def load_succession(path: Path) -> tuple[bytes, ...]:
 
 
 def load_taken_over(path: Path) -> tuple[PublicKey, ...]:
-    """The keys whose accounts the key in the file took over.
+    """Return the keys whose accounts the key in the file took over.
 
     Raises:
         IdentityError: a line of them is no key.

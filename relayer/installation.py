@@ -68,7 +68,7 @@ async def open_storage(
     restoring: bool = False,
     unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
-    """Storage on a migrated database; the embedded server is started and stopped with it.
+    """Yield storage on a migrated database; the embedded server is started and stopped with it.
 
     Where there is nothing yet a `new` installation is made. What a database that was set back has
     forgotten is repeated first; with `whatever_store`, also where the blob store has nothing of any
@@ -112,7 +112,7 @@ async def open_storage(
 
 @asynccontextmanager
 async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
-    """Storage on what is there, to examine it: nothing is made, and nothing migrated.
+    """Yield storage on what is there, to examine it: nothing is made, and nothing migrated.
 
     Raises:
         NotInstalled: something is missing, or the schema is not this release's.
@@ -210,7 +210,7 @@ def at(settings: Settings) -> str:
 
 
 def own_keys(storage: Storage, path: Path) -> set[str]:
-    """The keys, in hex, that this relayer has had, and those whose accounts it took over.
+    """Return the keys, in hex, that this relayer has had, and those whose accounts it took over.
 
     Raises:
         IdentityError: the file at `path` names one that is no key.
@@ -219,7 +219,7 @@ def own_keys(storage: Storage, path: Path) -> set[str]:
 
 
 async def last_writers(database: Database, *, limit: int | None = ACCOUNTS_MAX) -> list[str]:
-    """The relayer's key, in hex, that the newest receipt of each account names; "" for none.
+    """Return the relayer's key, in hex, that the newest receipt of each account names; "" for none.
 
     The newest accounts come first.
     """
@@ -327,7 +327,7 @@ def _require_folder(settings: Settings) -> None:
 
 @asynccontextmanager
 async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
-    """asyncpg's arguments of the database's server itself.
+    """Yield asyncpg's arguments of the database's server itself.
 
     Raises:
         SettingsError: it is elsewhere, and not named.
@@ -349,7 +349,7 @@ async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
 async def connect_database(
     settings: Settings, connect_args: dict[str, Any]
 ) -> AsyncIterator[Database]:
-    """A pool on the database that these arguments lead to, or on the pooler before it.
+    """Yield a pool on the database that these arguments lead to, or on the pooler before it.
 
     Raises:
         PostgresError: the pooler leads to another database.

@@ -396,7 +396,7 @@ class Worker:
             await asyncio.sleep(HOUSEKEEPING_S)
 
     async def keep_house_once(self) -> None:
-        """One round; while the clock is wrong, only what no time of others has to do with."""
+        """Keep house once; while the clock is wrong, only where no time of others counts."""
         self._custody.forget_expired()  # by this machine's time alone, also while it is all alone
         try:
             steps = await self._steps()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def try_lock(path: Path, kind: int) -> int | None:
-    """A file descriptor holding the lock, or None; every call opens the file anew."""
+    """Return a file descriptor holding the lock, or None; every call opens the file anew."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     if lock(descriptor, kind):
         return descriptor
@@ -18,7 +18,7 @@ def try_lock(path: Path, kind: int) -> int | None:
 
 
 def lock(descriptor: int, kind: int) -> bool:
-    """Takes the lock (fcntl.LOCK_SH or LOCK_EX) without waiting; tells whether it got it."""
+    """Take the lock (fcntl.LOCK_SH or LOCK_EX) without waiting; true if it got it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

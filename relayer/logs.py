@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
     """One line of JSON per record, with the record's extra members."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         said = record.getMessage() if record.name.startswith("relayer") else _redact_message(record)
         members = {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
@@ -42,8 +42,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def tell(logger: logging.Logger, message: str, members: dict[str, Any]) -> None:
-    """As `logger.info`, for the line that every request writes: a sixteenth of its processor time
-    was spent on the record and on the handler's way to `_line`."""
+    """Log like `logger.info`, for the line that every request writes.
+
+    A sixteenth of its processor time was spent on the record and on the handler's way to `_line`.
+    """
     if _handler is None or _is_heard(logger) or not logger.isEnabledFor(logging.INFO):
         logger.info(message, extra=members)
         return

@@ -134,7 +134,7 @@ class MovedMemory(Moved, omit_defaults=True):
 
     @property
     def memory_id(self) -> uuid.UUID:
-        """The id that people know, of whatever revision."""
+        """Return the id that people know, of whatever revision."""
         return self.revision_of or self.id
 
 

@@ -37,7 +37,7 @@ DEFAULTS = AccountSettings()
 
 
 def parse_settings(stored: str) -> AccountSettings:
-    """The settings that a row holds; members of a later release are passed over.
+    """Return the settings that a row holds; members of a later release are passed over.
 
     One that is out of its bounds counts as not chosen: a row may hold what no request could store.
     """

@@ -21,7 +21,7 @@ YOUNG_MAX: Final = 10_000
 
 
 def forbid_core_files() -> None:
-    """A core file would hold every key and text in memory.
+    """Forbid core files: one would hold every key and text in memory.
 
     The limit alone is not enough: the kernel ignores it where core files go to a program.
     """

@@ -126,7 +126,7 @@ class State:
 
     @property
     def name(self) -> str:
-        """In one word what the memory is listed under."""
+        """Return in one word what the memory is listed under."""
         if self.superseded_at is not None:
             return SUPERSEDED
         return {PENDING: PENDING_REVIEW, REJECTED: REJECTED}.get(self.review or "", ACTIVE)
@@ -168,13 +168,13 @@ class Memory:
 
     @property
     def last_said_at(self) -> datetime:
-        """When somebody said so last."""
+        """Return when somebody said so last."""
         said_at = min(self.said_at or self.stored_at, self.stored_at)
         return max(said_at, self.last_seen_at or said_at)
 
 
 def state_of(row: Mapping[str, Any]) -> State:
-    """The state that a row of a memory says."""
+    """Return the state that a row of a memory says."""
     return State(
         pinned=row["pinned"],
         review=row["review"],
@@ -192,7 +192,7 @@ def encode(
     turn: bool = False,
     kept: bool = False,
 ) -> bytes:
-    """The record that is sealed; a later revision also says when the memory was first stored.
+    """Return the record to seal; a later revision also says when the memory was first stored.
 
     That of a turn says in which zone its time was told, for its days count there, and of one that
     is kept beside its facts that it is.
@@ -242,7 +242,7 @@ def _there(moment: datetime | None, offset_min: int) -> datetime | None:
 
 
 def decode(record: bytes) -> tuple[Draft, PublicKey]:
-    """The draft and the writer inside an authenticated record.
+    """Return the draft and the writer inside an authenticated record.
 
     Raises:
         UnknownVersion: of another version than 1.
@@ -274,7 +274,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
 
 
 def first_stored_at(record: bytes) -> datetime | None:
-    """When a memory was first stored, as the record of a later revision says; else None.
+    """Return when a memory was first stored, as a later revision's record says; else None.
 
     Raises:
         CryptoError: not a record.
@@ -310,15 +310,17 @@ def _members(record: bytes) -> dict[str, Any]:
 
 
 def revision_row_id(memory: uuid.UUID, revision: int) -> uuid.UUID:
-    """The id of the row that keeps an earlier revision of a memory. Source: SPEC §13."""
+    """Return the id of the row that keeps an earlier revision of a memory. Source: SPEC §13."""
     digest = blake2b_128(memory.bytes + revision.to_bytes(4, "big"))
     return _with_version(int.from_bytes(digest, "big"), 8)
 
 
 def name_when_gone(turn: uuid.UUID) -> uuid.UUID:
-    """The id under which receipts and tombstones tell that a turn is gone: its own, or a new one
-    where that is of version 8, from before turns had random names: a fingerprint of what was said.
-    The blob beside it tells which turn it was."""
+    """Return the id under which receipts and tombstones tell that a turn is gone.
+
+    It is its own, or a new one where that is of version 8, from before turns had random names: a
+    fingerprint of what was said. The blob beside it tells which turn it was.
+    """
     return new_id() if is_former_name(turn) else turn
 
 
@@ -328,7 +330,7 @@ def is_former_name(turn: uuid.UUID) -> bool:
 
 
 def new_id() -> uuid.UUID:
-    """A UUID of version 7: random, and in order of time."""
+    """Return a UUID of version 7: random, and in order of time."""
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(urandom(10), "big")
     return _with_version(value, 7)
 

@@ -75,13 +75,13 @@ def is_served(data_dir: Path) -> bool:
 
 
 def find_url(data_dir: Path) -> str | None:
-    """The URL of the server that serves this folder now, or None."""
+    """Return the URL of the server that serves this folder now, or None."""
     found = _read_run_file(data_dir)
     return None if found is None else str(found["url"])
 
 
 def socket_url(path: Path) -> str:
-    """The URL by which clients name a Unix socket."""
+    """Return the URL by which clients name a Unix socket."""
     return SOCKET_SCHEME + quote(str(path.absolute()))
 
 
@@ -99,7 +99,7 @@ def count_workers(data_dir: Path) -> int:
 
 
 def find_pid(data_dir: Path) -> int | None:
-    """The number of the process that serves this folder now, or of the first of several."""
+    """Return the number of the process that serves this folder now, or of the first of several."""
     found = _read_run_file(data_dir)
     return None if found is None else int(found["pid"])
 

@@ -164,7 +164,7 @@ async def _serve(
 async def complete_recovery(
     settings: Settings, *, unlock_keys: UnlockKeys | None = None
 ) -> AsyncIterator[Storage]:
-    """Storage whose accounts are founded again, if all of them were lost.
+    """Yield storage whose accounts are founded again, if all of them were lost.
 
     Raises:
         RelayerError, SettingsError, IdentityError: as for `opened`.
@@ -251,7 +251,7 @@ def end_on_signals(end: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def bind(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Sockets of every address of the host, on one port, or the one that is named.
+    """Yield sockets of every address of the host, on one port, or the one that is named.
 
     Nobody is heard by them yet.
 

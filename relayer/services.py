@@ -63,7 +63,7 @@ from relayer.tenants.rotation_progress import RotationProgress
 
 
 def build_language_model(settings: Settings) -> LanguageModel | None:
-    """The chat model the settings name, or None."""
+    """Return the chat model the settings name, or None."""
     if not settings.llm_model:
         return None
     return LanguageModel(
@@ -134,7 +134,7 @@ def build_services(
     language_model: LanguageModel | None,
     clock: Clock,
 ) -> Services:
-    """The services on a storage; the worker does not run yet."""
+    """Return the services on a storage; the worker does not run yet."""
     parts = _parts(storage, settings, embedder, language_model, clock)
     database, namespaces, opener = storage.database, storage.namespaces, parts.opener
     embedders = Embedders(

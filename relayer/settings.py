@@ -31,7 +31,7 @@ def setting(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """A dataclass field with its help text, unit, lowest and highest value."""
+    """Return a dataclass field with its help text, unit, lowest and highest value."""
     return field(default=default, metadata={"text": text, "unit": unit, "low": low, "high": high})
 
 
@@ -213,12 +213,12 @@ class Settings:
 
     @property
     def embedding_urls(self) -> list[str]:
-        """The endpoints that `embedding_base_urls` names, in their order."""
+        """Return the endpoints that `embedding_base_urls` names, in their order."""
         return [url for url in map(str.strip, self.embedding_base_urls.split(",")) if url]
 
     @property
     def bucket(self) -> "Bucket":
-        """The bucket that `blob_store` names.
+        """Return the bucket that `blob_store` names.
 
         Raises:
             SettingsError: it names none, or one that cannot be reached safely.
@@ -399,12 +399,12 @@ def _is_here(host: str) -> bool:
 
 
 def variable(name: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     return name.upper() if name.startswith("openai_") else f"RELAYER_{name.upper()}"
 
 
 def list_unknown_variables(environment: Iterable[str]) -> list[str]:
-    """The names that look like a setting's variable and are none, in order."""
+    """Return the names that look like a setting's variable and are none, in order."""
     known = {variable(item.name) for item in fields(Settings)} | {"RELAYER_OWNER_KEY"}
     known |= {f"{variable(name)}_FILE" for name in SECRET}
     return sorted(name for name in environment if name.startswith("RELAYER_") and name not in known)

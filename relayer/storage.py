@@ -54,7 +54,7 @@ class Storage:
 
     @property
     def relayers(self) -> tuple[PublicKey, ...]:
-        """Every key that this relayer has had, oldest first, today's last."""
+        """Return every key that this relayer has had, oldest first, today's last."""
         return keys_of(self.succession, self.identity.public_key)
 
 
@@ -67,7 +67,7 @@ def storage_on(
     succession: tuple[bytes, ...] = (),
     unlock_keys: UnlockKeys | None = None,
 ) -> Storage:
-    """Storage on a database that is connected and migrated."""
+    """Return storage on a database that is connected and migrated."""
     blobs = blobs_on(settings, database)
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
@@ -108,7 +108,7 @@ def storage_on(
 
 
 def blobs_on(settings: Settings, database: Database) -> BlobStore:
-    """The blob store that the settings name.
+    """Return the blob store that the settings name.
 
     Raises:
         SettingsError: it is a folder that cannot be made.
@@ -129,7 +129,7 @@ def blobs_on(settings: Settings, database: Database) -> BlobStore:
 
 
 def write_folders(settings: Settings) -> Sequence[Path]:
-    """The folders that a write goes to on this machine."""
+    """Return the folders that a write goes to on this machine."""
     kind, _, place = settings.blob_store.partition(":")
     stored = [Path(place)] if kind == "file" else []
     return stored if settings.database_url else [settings.data_dir, *stored]

@@ -147,7 +147,7 @@ class Sweeper:
         return opened
 
     async def numbers_of(self, account: AccountId, keys: Keys) -> list[int] | None:
-        """The namespaces that were lent keys open; None for all of them."""
+        """Return the namespaces that were lent keys open; None for all of them."""
         if not isinstance(keys, LentKeys):
             return None
         return await self._numbers(account, list(keys.keys))

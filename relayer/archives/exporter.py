@@ -62,7 +62,7 @@ class Exporter:
         self._succession = succession
 
     async def page(self, access: Access, part: Part, cursor: str) -> Page:
-        """A page of one part, and the cursor of the next; None behind the last.
+        """Return a page of one part, and the cursor of the next; None behind the last.
 
         Raises:
             NotAllowed: the key does not own the account.
@@ -87,7 +87,7 @@ class Exporter:
                 return await self._tombstones(account, cursors.identifier(cursor))
 
     async def memories(self, access: Access, ids: Sequence[uuid.UUID], cursor: str) -> Page:
-        """A page of these memories as they are now, earlier revisions too, and the next cursor.
+        """Return a page of these memories as they are, earlier revisions too, and the next cursor.
 
         Raises:
             NotAllowed: the key does not own the account.
@@ -100,7 +100,7 @@ class Exporter:
         return await self._page_of(access.account, found)
 
     async def turns(self, access: Access, ids: Sequence[uuid.UUID]) -> Page:
-        """Those of these turns that wait or are kept, as they are now; there is no next page.
+        """Return those of these turns that wait or are kept; there is no next page.
 
         Raises:
             NotAllowed: the key does not own the account.

@@ -46,7 +46,7 @@ Row = MovedMemory | MovedEpisode
 
 
 def unique(ids: Sequence[uuid.UUID]) -> Sequence[uuid.UUID]:
-    """The ids.
+    """Return the ids.
 
     Raises:
         BadRequest: one stands there twice.
@@ -57,7 +57,7 @@ def unique(ids: Sequence[uuid.UUID]) -> Sequence[uuid.UUID]:
 
 
 def hash_of(name: str) -> bytes:
-    """The 32 bytes behind a blob id.
+    """Return the 32 bytes behind a blob id.
 
     Raises:
         BadRequest: it is none.
@@ -83,7 +83,7 @@ def check_size(memories: Sequence[MovedMemory]) -> None:
 def refused(
     access: Access, moved: Sequence[Row], entries: Mapping[str, NamespaceEntry]
 ) -> set[uuid.UUID]:
-    """Those of the rows that do not say what their blobs say."""
+    """Return those of the rows that do not say what their blobs say."""
     return {row.id for row in moved if not _holds(access, row, entries)}
 
 
@@ -145,8 +145,10 @@ def _has_sound_vectors(row: MovedMemory) -> bool:
 
 
 def with_usable_vectors(row: MovedMemory, current: str | None) -> MovedMemory:
-    """A row with the vectors that it is searched by here: the current model's, an upload's, and
-    until there are others those of the English built-in model. Without any it gets new ones."""
+    """Return a row with the vectors that it is searched by here: the model's or an upload's.
+
+    Until there are others, those of the English built-in model. Without any it gets new ones.
+    """
     model, opaque = row.embedding_model or "", row.format == "opaque"
     kept = is_manual(model) if opaque else model in (current, ENGLISH.model_id)
     # Vectors of no known length could not be told from those that another row brings.
@@ -168,7 +170,7 @@ def _moments(row: Row) -> Iterator[datetime]:
 def passed(
     sound: Sequence[Row], present: Mapping[uuid.UUID, Mapping[str, object]]
 ) -> dict[uuid.UUID, MovedMemory]:
-    """Memory → its revision that is current here, as the earlier one that it is elsewhere.
+    """Return memory → its revision that is current here, as the earlier one that it is elsewhere.
 
     Of memories that come in a later revision. The one here must be among those that come along:
     else it was made here, and nothing made here is passed over.
@@ -189,8 +191,10 @@ def passed(
 def orphans(
     sound: Sequence[Row], present: Mapping[uuid.UUID, Mapping[str, object]]
 ) -> set[uuid.UUID]:
-    """Earlier revisions of memories that are neither here nor on their way: they have no place,
-    and nobody could erase them."""
+    """Return earlier revisions of memories that are neither here nor on their way.
+
+    They have no place, and nobody could erase them.
+    """
     memories = [row for row in sound if isinstance(row, MovedMemory)]
     coming = {row.id: row.revision for row in memories if row.revision_of is None}
     return {
@@ -203,7 +207,7 @@ def orphans(
 
 
 def id_of(row: Row) -> uuid.UUID:
-    """The id that people know, and of the tombstone that there is if this was erased."""
+    """Return the id that people know, and of the tombstone that there is if this was erased."""
     return row.memory_id if isinstance(row, MovedMemory) else row.id
 
 

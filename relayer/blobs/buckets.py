@@ -82,7 +82,7 @@ class BucketStore:
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not."""
+        """Return the blobs that exist, each verified or the error that says why not."""
         wanted = {name: _path(account, name) for name in names}
         found = await self._all([self._get(path) for path in wanted.values()])
         return {
@@ -92,7 +92,7 @@ class BucketStore:
         }
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
-        """None: an object is read, or the store is away."""
+        """Return no name: an object is read, or the store is away."""
         return []
 
     async def delete(self, account: AccountId, name: str) -> None:
@@ -112,7 +112,7 @@ class BucketStore:
                     raise
 
     async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
-        """Every name of the account, or those behind one, in the store's own order."""
+        """Yield every name of the account, or those behind one, in the store's own order."""
         offset = _path(account, after) if after else None
         pages = obstore.list(
             self._objects, prefix=account.hex(), offset=offset, chunk_size=LIST_PAGE
@@ -127,7 +127,7 @@ class BucketStore:
                     yield name
 
     async def accounts(self) -> list[AccountId]:
-        """Every account that has objects here."""
+        """Return every account that has objects here."""
         async with self._translate_errors(max(ACCOUNTS_S, self._deadline_s)):
             listed = await self._one(lambda: obstore.list_with_delimiter_async(self._objects))
         names = sorted(path.rpartition("/")[2] for path in listed["common_prefixes"])
@@ -140,13 +140,13 @@ class BucketStore:
                 await self._put(f"{account.hex()}/{NEWEST}", str(seq).encode())
 
     async def marked(self, account: AccountId) -> int:
-        """The highest receipt number that was marked."""
+        """Return the highest receipt number that was marked."""
         async with self._translate_errors(self._deadline_s):
             data = await self._get(f"{account.hex()}/{NEWEST}")
         return read_mark(data or b"")
 
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
-        """Nothing: each object is put by one request, whole."""
+        """Return false: each object is put by one request, whole."""
         return False
 
     async def _create(self, path: str, data: bytes) -> None:

@@ -25,7 +25,7 @@ _ENTRY_BYTES: Final = 256  # what an entry takes beside its bytes, roughly
 
 
 def beneath(store: BlobStore) -> BlobStore:
-    """The store itself, past what is kept of it."""
+    """Return the store itself, past what is kept of it."""
     return store.store if isinstance(store, CachedStore) else store
 
 
@@ -64,7 +64,7 @@ class CachedStore:
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not."""
+        """Return the blobs that exist, each verified or the error that says why not."""
         found: dict[str, bytes | Corrupted] = {}
         for name in names:
             if (data := self._fresh(account, name)) is not None:
@@ -80,7 +80,7 @@ class CachedStore:
         return found
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
-        """Those of these, which were not read, that are there all the same."""
+        """Return those of these, which were not read, that are there all the same."""
         return await self.store.unreadable(account, names)
 
     async def delete(self, account: AccountId, name: str) -> None:
@@ -93,11 +93,11 @@ class CachedStore:
             self._forget((account, name))
 
     def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
-        """Every name of the account, or those behind one, in the store's own order."""
+        """Yield every name of the account, or those behind one, in the store's own order."""
         return self.store.names(account, after=after)
 
     async def accounts(self) -> list[AccountId]:
-        """Every account that has objects here."""
+        """Return every account that has objects here."""
         return await self.store.accounts()
 
     async def mark(self, account: AccountId, seq: int) -> None:
@@ -105,7 +105,7 @@ class CachedStore:
         await self.store.mark(account, seq)
 
     async def marked(self, account: AccountId) -> int:
-        """The highest receipt number that was marked."""
+        """Return the highest receipt number that was marked."""
         return await self.store.marked(account)
 
     async def unmark(self, account: AccountId) -> None:

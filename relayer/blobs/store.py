@@ -59,28 +59,28 @@ class BlobStore(Protocol):
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not.
+        """Return the blobs that exist, each verified or the error that says why not.
 
         Missing in it may be what is there and cannot be read now.
         """
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
-        """Those of these, which were not read, that are there all the same."""
+        """Return those of these, which were not read, that are there all the same."""
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
 
     def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
-        """Every name of the account, or those behind one, in the store's own order."""
+        """Yield every name of the account, or those behind one, in the store's own order."""
 
     async def accounts(self) -> list[AccountId]:
-        """Every account that has objects here."""
+        """Return every account that has objects here."""
 
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this number."""
 
     async def marked(self, account: AccountId) -> int:
-        """The highest number that was marked; 0 where the rows themselves are here."""
+        """Return the highest number that was marked; 0 where the rows themselves are here."""
 
     async def unmark(self, account: AccountId) -> None:
         """Forget that, once nothing of the account is here any more."""
@@ -91,12 +91,12 @@ class BlobStore(Protocol):
 
 
 def verify_blob(name: str, data: bytes) -> bytes | Corrupted:
-    """The bytes when they have this name, else the error."""
+    """Return the bytes when they have this name, else the error."""
     return data if name_of(data) == name else _mismatch()
 
 
 def verify_hash(digest: bytes, data: bytes) -> bytes | Corrupted:
-    """The bytes when this is their hash, which their name says, else the error."""
+    """Return the bytes when this is their hash, which their name says, else the error."""
     return data if blake2b_256(data) == digest else _mismatch()
 
 
@@ -105,7 +105,7 @@ def _mismatch() -> Corrupted:
 
 
 def read_mark(data: bytes) -> int:
-    """The number that a mark says; 0 for a damaged one, which could hide all that is lost."""
+    """Return the number in a mark; 0 for a damaged one, which could hide all that is lost."""
     with suppress(ValueError):
         return number if (number := int(data)) < MARK_MAX else 0
     return 0
@@ -117,7 +117,7 @@ async def select_unread(
     names: Sequence[str],
     found: Mapping[str, bytes | Corrupted],
 ) -> list[str]:
-    """Those of these names that are there and were not among what was `found` of them."""
+    """Return those of these names that are there and were not among what was `found` of them."""
     missing = [name for name in names if name not in found]
     return await store.unreadable(account, missing) if missing else []
 
@@ -137,12 +137,12 @@ class PostgresStore:
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not."""
+        """Return the blobs that exist, each verified or the error that says why not."""
         found = await statements.find(self._database, account, names)
         return {name: verify_blob(name, data) for name, data in found.items()}
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
-        """None: a row is read, or the database is away."""
+        """Return no name: a row is read, or the database is away."""
         return []
 
     async def delete(self, account: AccountId, name: str) -> None:
@@ -150,28 +150,28 @@ class PostgresStore:
         await statements.delete(self._database, account, name)
 
     async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
-        """Every name of the account, or those behind one, in the store's own order."""
+        """Yield every name of the account, or those behind one, in the store's own order."""
         while page := await statements.names_after(self._database, account, after, LIST_PAGE):
             for name in page:
                 yield name
             after = page[-1]
 
     async def accounts(self) -> list[AccountId]:
-        """Every account that has objects here."""
+        """Return every account that has objects here."""
         return await statements.accounts(self._database)
 
     async def mark(self, account: AccountId, seq: int) -> None:
-        """Nothing: what is here cannot be newer than the rows."""
+        """Do nothing: what is here cannot be newer than the rows."""
 
     async def marked(self, account: AccountId) -> int:
-        """0: what is here cannot be newer than the rows."""
+        """Return 0: what is here cannot be newer than the rows."""
         return 0
 
     async def unmark(self, account: AccountId) -> None:
-        """Nothing: no account is marked here."""
+        """Do nothing: no account is marked here."""
 
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
-        """Nothing: a transaction leaves all or none."""
+        """Return false: a transaction leaves all or none."""
         return False
 
 
@@ -201,11 +201,11 @@ class FolderStore:
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not."""
+        """Return the blobs that exist, each verified or the error that says why not."""
         return await self._use(self._get_all, account, names)
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
-        """Those of these, which were not read, that are there all the same."""
+        """Return those of these, which were not read, that are there all the same."""
         return await self._use(self._unreadable, account, names)
 
     async def delete(self, account: AccountId, name: str) -> None:
@@ -213,7 +213,7 @@ class FolderStore:
         await self._use(self._delete, account, name)
 
     async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
-        """Every name of the account, or those behind one, in the store's own order."""
+        """Yield every name of the account, or those behind one, in the store's own order."""
         folders = await self._use(self._folders, account)
         for folder in folders:
             if folder.name < after[:2]:
@@ -224,7 +224,7 @@ class FolderStore:
                     yield name
 
     async def accounts(self) -> list[AccountId]:
-        """Every account that has objects here."""
+        """Return every account that has objects here."""
         return await self._use(self._accounts)
 
     async def mark(self, account: AccountId, seq: int) -> None:
@@ -232,7 +232,7 @@ class FolderStore:
         await self._use(self._mark, account, seq)
 
     async def marked(self, account: AccountId) -> int:
-        """The highest receipt number that was marked."""
+        """Return the highest receipt number that was marked."""
         return await self._use(self._read_mark, account)
 
     async def unmark(self, account: AccountId) -> None:

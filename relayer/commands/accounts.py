@@ -248,7 +248,7 @@ def _namespaces(text: str | None) -> list[Namespace]:
 
 
 def parse_expiry(text: str | None, now: datetime) -> datetime | None:
-    """The moment that a span or a time names, as `memrelay` reads it, in this machine's zone.
+    """Return the moment that a span or a time names, as `memrelay` reads it, in the local zone.
 
     Raises:
         click.BadParameter: it is neither, or in the past.

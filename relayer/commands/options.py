@@ -39,7 +39,7 @@ SECRET_BYTES_MAX: Final = 64 * 2**10  # of a file with a secret; a URL or a toke
 
 
 def settings_options(*names: str) -> Callable[[Any], Any]:
-    """Options for settings, all or those named, each with its variable, unit and default.
+    """Return options for settings, all or those named, each with its variable, unit and default.
 
     A secret may stand in a file instead, which the variable with `_FILE` behind its name names.
     """
@@ -123,7 +123,7 @@ account_option = click.option(
 
 
 def settings_of(values: dict[str, Any]) -> Settings:
-    """The settings that options and variables give.
+    """Return the settings that options and variables give.
 
     Raises:
         Exit: one is out of range; the message names it.
@@ -174,7 +174,7 @@ def _way_out(error: NotAllowed) -> str:
 
 
 def account_of(text: str) -> AccountId:
-    """The account that an option names.
+    """Return the account that an option names.
 
     Raises:
         click.BadParameter: it cannot be one.
@@ -183,7 +183,7 @@ def account_of(text: str) -> AccountId:
 
 
 def public_key_of(text: str) -> PublicKey:
-    """The key that an option names.
+    """Return the key that an option names.
 
     Raises:
         click.BadParameter: it cannot be one.
@@ -199,7 +199,7 @@ def _parse(parse: Callable[[str], T], text: str) -> T:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows for a person at a terminal, or whole values for a pipe."""
+    """Return rows for a person at a terminal, or whole values for a pipe."""
     return "\n".join(format_rows(rows, terminal_width())) or "none"
 
 

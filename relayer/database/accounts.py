@@ -116,8 +116,11 @@ class Heads:
         return self.storage_bytes + self.index_bytes
 
     def time(self, now: datetime) -> datetime:
-        """When something is changed under this lock: behind all changes before, also where the
-        clock of another host is ahead. One that no request could have been signed by was wrong."""
+        """Return the time of a change under this lock: behind all changes before.
+
+        That holds also where the clock of another host is ahead. One that no request could have
+        been signed by was wrong.
+        """
         ahead = self.changed_at - now
         within = timedelta(0) < ahead <= timedelta(seconds=Limits.clock_skew_s_max)
         return self.changed_at + timedelta(microseconds=1) if within else now
@@ -126,7 +129,7 @@ class Heads:
 async def insert_account(
     connection: Connection, *, account: AccountId, label: str, now: datetime
 ) -> None:
-    """A new account without grants; its heads are the zeros every chain begins with."""
+    """Insert a new account without grants; its heads are the zeros every chain begins with."""
     await connection.execute(_INSERT_ACCOUNT, account, label, now, bytes(32))
 
 
@@ -143,17 +146,17 @@ async def claim_key(connection: Connection, *, key: PublicKey, account: AccountI
 
 
 async def keys_beginning(database: Database, hex_digits: str) -> list[Row]:
-    """At most two keys with their accounts; for the operator's command line."""
+    """Return at most two keys with their accounts; for the operator's command line."""
     return await database.fetch(_KEYS_BEGINNING, hex_digits)
 
 
 async def find_account(database: Database, account: AccountId) -> Row | None:
-    """One account's row."""
+    """Return one account's row."""
     return await database.fetchrow(_ACCOUNT, account)
 
 
 async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> list[Row | None]:
-    """The row of each of these accounts, None where there is none."""
+    """Return the row of each of these accounts, None where there is none."""
     if not accounts:
         return []
     rows = await database.fetchmany(_ACCOUNT, [(account,) for account in set(accounts)])
@@ -172,45 +175,45 @@ async def count_turn(connection: Connection, *, account: AccountId, has_facts: b
 
 
 async def list_accounts(database: Database) -> list[Row]:
-    """Every account that was not closed, oldest first."""
+    """Return every account that was not closed, oldest first."""
     return await database.fetch(_ACCOUNTS)
 
 
 async def newest_accounts(database: Database, limit: int) -> list[AccountId]:
-    """The newest accounts that were not closed, the newest first."""
+    """Return the newest accounts that were not closed, the newest first."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_NEWEST_ACCOUNTS, limit)]
 
 
 async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:
-    """The newest receipt of each account that was not closed, the newest accounts first."""
+    """Return the newest receipt of each account that was not closed, the newest accounts first."""
     return [row["object"] for row in await database.fetch(_NEWEST_RECEIPTS, limit)]
 
 
 async def grants_after(source: Database | Connection, account: AccountId, serial: int) -> list[Row]:
-    """Grants and revocations above a serial, in order."""
+    """Return grants and revocations above a serial, in order."""
     return list(await source.fetch(_GRANTS_AFTER, account, serial))
 
 
 async def grants_of(database: Database, account: AccountId, serials: Sequence[int]) -> list[Row]:
-    """Grants and revocations of these serials, in order."""
+    """Return grants and revocations of these serials, in order."""
     return await database.fetch(_GRANTS_OF, account, serials)
 
 
 async def labels_of(
     database: Database, account: AccountId, serials: Sequence[int]
 ) -> dict[int, str]:
-    """Serial → label of these grants and revocations."""
+    """Return serial → label of these grants and revocations."""
     return {r["serial"]: r["label"] for r in await database.fetch(_LABELS_OF, account, serials)}
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:
-    """The account's heads, locked until the transaction ends; None when it was closed."""
+    """Return the account's heads, locked until the transaction ends; None when it was closed."""
     row = await connection.fetchrow(_LOCK_ACCOUNT, account)
     return None if row is None else Heads(**row)
 
 
 async def locked_heads(connection: Connection, account: AccountId) -> Heads:
-    """The account's heads, locked until the transaction ends.
+    """Return the account's heads, locked until the transaction ends.
 
     Raises:
         NotFound: it is gone.
@@ -263,7 +266,7 @@ async def insert_grant(
 async def receipts_after(
     database: Database, account: AccountId, seq: int, limit: int
 ) -> list[bytes]:
-    """Signed receipts above a sequence number, in order."""
+    """Return signed receipts above a sequence number, in order."""
     rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
     return [r["object"] for r in rows]
 
@@ -271,6 +274,6 @@ async def receipts_after(
 async def numbered_receipts(
     database: Database, account: AccountId, seq: int, limit: int
 ) -> list[tuple[int, bytes]]:
-    """The same, each with its number."""
+    """Return the same, each with its number."""
     rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
     return [(r["seq"], r["object"]) for r in rows]

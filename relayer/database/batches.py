@@ -47,11 +47,11 @@ class Batches(Generic[Q, A]):
         database: Database,
         statement: Callable[[Database, Sequence[Q]], Awaitable[Sequence[A]]],
     ) -> Self:
-        """Those that a statement of a database answers."""
+        """Return those that a statement of a database answers."""
         return cls(partial(statement, database), together=not database.is_cluster)
 
     def ask(self, question: Q) -> "asyncio.Future[A]":
-        """The answer to come; it fails as `ask` does. Nobody has to wait for it."""
+        """Return the answer to come; it fails as `ask` does. Nobody has to wait for it."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
         self._set_out()

@@ -55,14 +55,14 @@ _ACCEPT: Final = "UPDATE accounts SET lost_seq = memory_seq WHERE account_id = $
 
 
 async def accounts(database: Database) -> list[AccountId]:
-    """Every account that has objects."""
+    """Return every account that has objects."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS)]
 
 
 async def first(
     database: Database, *, passing_over: Collection[AccountId], limit: int
 ) -> list[tuple[AccountId, str, bytes]]:
-    """(account, name, bytes) of the oldest objects of all accounts but these."""
+    """Return (account, name, bytes) of the oldest objects of all accounts but these."""
     return [
         (AccountId(r["account_id"]), to_base64url(r["blob_id"]), r["bytes"])
         for r in await database.fetch(_FIRST, limit, list(passing_over))
@@ -88,7 +88,7 @@ async def delete(database: Database | Connection, account: AccountId, name: str)
 
 
 async def names_after(database: Database, account: AccountId, after: str, limit: int) -> list[str]:
-    """A page of names, in order of their bytes."""
+    """Return a page of names, in order of their bytes."""
     start = blob_hash(after) if after else b""
     rows = await database.fetch(_NAMES_AFTER, account, start, limit)
     return [to_base64url(r["blob_id"]) for r in rows]
@@ -103,7 +103,7 @@ async def elsewhere(database: Database, limit: int) -> tuple[set[AccountId], boo
 
 
 async def newest_names(database: Database, account: AccountId, limit: int) -> list[str]:
-    """The names of the newest memories' blobs, wherever these are."""
+    """Return the names of the newest memories' blobs, wherever these are."""
     rows = await database.fetch(_NEWEST_NAMES, account, limit)
     return [to_base64url(row["blob_id"]) for row in rows]
 

@@ -147,7 +147,7 @@ SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND due_at < $2 ORDER BY d
 
 
 async def database_clock(database: Database) -> datetime:
-    """The time of the database's machine."""
+    """Return the time of the database's machine."""
     row = await database.fetchrow(_CLOCK)
     assert row is not None
     now: datetime = row["now"]
@@ -162,14 +162,14 @@ async def connections_max(database: Database) -> int:
 
 
 async def memories_after(database: Database, account: AccountId, seq: int, limit: int) -> list[Row]:
-    """A page of memories with the key id of their epoch, in order of acceptance."""
+    """Return a page of memories with the key id of their epoch, in order of acceptance."""
     return await database.fetch(_MEMORIES_AFTER, account, seq, limit)
 
 
 async def episodes_after(
     database: Database, account: AccountId, episode_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """A page of waiting and kept turns, shaped like memories."""
+    """Return a page of waiting and kept turns, shaped like memories."""
     return await database.fetch(_EPISODES, account, episode_id, limit)
 
 
@@ -181,23 +181,23 @@ async def present(
 
 
 async def grants(database: Database, account: AccountId) -> list[Row]:
-    """Every grant and revocation with the columns beside it, in order."""
+    """Return every grant and revocation with the columns beside it, in order."""
     return await database.fetch(_GRANTS, account)
 
 
 async def namespace_objects(database: Database, account: AccountId) -> list[bytes]:
-    """The signed names of an account's namespaces."""
+    """Return the signed names of an account's namespaces."""
     return [r["object"] for r in await database.fetch(_NAMESPACE_OBJECTS, account)]
 
 
 async def owners(database: Database, keys: Sequence[PublicKey]) -> dict[PublicKey, AccountId]:
-    """Key → the account it belongs to."""
+    """Return key → the account it belongs to."""
     rows = await database.fetch(_OWNERS, keys)
     return {PublicKey(r["public_key"]): AccountId(r["account_id"]) for r in rows}
 
 
 async def namespace_ids(database: Database, account: AccountId) -> dict[int, str]:
-    """Number → name of an account's namespaces."""
+    """Return number → name of an account's namespaces."""
     rows = await database.fetch(_NAMESPACE_IDS, account)
     return {r["namespace_id"]: r["name"] for r in rows}
 
@@ -225,7 +225,7 @@ async def _off(database: Database, statement: str, *arguments: object) -> bool:
 async def stray_postings(
     database: Database, account: AccountId, namespace_id: int
 ) -> list[uuid.UUID]:
-    """Memories that are gone, or lack the word, and have a posting; the first hundred."""
+    """Return memories that are gone, or lack the word, and have a posting; the first hundred."""
     rows = await database.fetch(_STRAY_POSTINGS, account, namespace_id)
     return [r["memory_id"] for r in rows]
 
@@ -233,10 +233,10 @@ async def stray_postings(
 async def contradictions(
     database: Database, account: AccountId, after: int, through: int
 ) -> list[Row]:
-    """Rows that contradict memories of these numbers as (memory_id, what), the first hundred."""
+    """Return rows that contradict these memories as (memory_id, what), the first hundred."""
     return await database.fetch(_CONTRADICTIONS, account, after, through)
 
 
 async def overdue(database: Database, account: AccountId, before: datetime) -> list[bytes]:
-    """Blobs that should have been deleted before that, the first hundred."""
+    """Return blobs that should have been deleted before that, the first hundred."""
     return [r["blob_id"] for r in await database.fetch(_OVERDUE, account, before)]

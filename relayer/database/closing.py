@@ -164,17 +164,17 @@ async def set_unpurged(database: Database, account: AccountId) -> None:
 
 
 async def unpurged(database: Database) -> list[AccountId]:
-    """Closed accounts of which something may be left."""
+    """Return closed accounts of which something may be left."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_UNPURGED)]
 
 
 async def closed(database: Database) -> list[AccountId]:
-    """Every closed account."""
+    """Return every closed account."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_CLOSED)]
 
 
 async def last_receipt(database: Database, account: AccountId) -> bytes | None:
-    """The last receipt of a closed account, if it is there; None of one that is open."""
+    """Return the last receipt of a closed account, if it is there; None of one that is open."""
     row = await database.fetchrow(_LAST_RECEIPT, account)
     return None if row is None else bytes(row["object"])
 
@@ -186,12 +186,12 @@ async def is_purged(database: Database, account: AccountId) -> bool:
 
 
 async def remnants(database: Database, account: AccountId, receipt_blob_id: bytes) -> list[str]:
-    """Tables that still have something of an emptied account that should not be there."""
+    """Return tables that still have something of an emptied account that should not be there."""
     left = [r["what"] for r in await database.fetch_planned(_REMNANTS, account, receipt_blob_id)]
     [keys] = await database.fetch(_KEYS_LEFT, account)
     return [*left, "key_owner"] if keys[0] else left
 
 
 async def noted(database: Database, account: AccountId) -> set[bytes]:
-    """Blobs that are still to be deleted in an outside store."""
+    """Return blobs that are still to be deleted in an outside store."""
     return {r["blob_id"] for r in await database.fetch(_NOTED, account)}

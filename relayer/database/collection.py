@@ -72,14 +72,14 @@ async def referred(
 async def signed_objects(
     database: Database, *, account: AccountId, objects: Sequence[bytes]
 ) -> set[bytes]:
-    """Those of these that are grants, what a grant rests on, or names of namespaces."""
+    """Return those of these that are grants, what a grant rests on, or names of namespaces."""
     return {r["object"] for r in await database.fetch(_SIGNED_OBJECTS, account, objects)}
 
 
 async def receipts(
     database: Database, *, account: AccountId, seqs: Sequence[int]
 ) -> dict[int, bytes]:
-    """Number → signed receipt, of those there are."""
+    """Return number → signed receipt, of those there are."""
     rows = await database.fetch(_RECEIPTS, account, seqs)
     return {r["seq"]: r["object"] for r in rows}
 
@@ -114,7 +114,7 @@ async def tombstoned_blobs(
 
 
 async def next_account(database: Database, after: bytes) -> AccountId | None:
-    """The account behind another, in order of their ids."""
+    """Return the account behind another, in order of their ids."""
     row = await database.fetchrow(_ACCOUNT_IDS, after)
     return None if row is None else AccountId(row["account_id"])
 

@@ -178,7 +178,7 @@ WHERE m.account_id = $1 AND m.memory_id = s.memory_id
 async def page(
     database: Database, scope: Scope, *, since: datetime, after: int, limit: int
 ) -> list[Row]:
-    """(memory_id, seq) of memories stored since then, in order, after that number."""
+    """Return (memory_id, seq) of memories stored since then, in order, after that number."""
     return await database.fetch(
         _PAGE, scope.account, scope.namespace_id, scope.now, since, after, limit
     )
@@ -192,7 +192,7 @@ async def alike(
     among: int,
     limit: int,
 ) -> list[tuple[uuid.UUID, uuid.UUID]]:
-    """Pairs of a memory and one of its kind that has all its words, of about as many.
+    """Return pairs of a memory and one of its kind that has all its words, of about as many.
 
     Args:
         words: (memory, epoch, token of one of its words in that epoch).
@@ -216,7 +216,7 @@ async def alike(
 async def merged_before(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[frozenset[uuid.UUID]]:
-    """Pairs that were merged once, of those where one of these was kept."""
+    """Return pairs that were merged once, of those where one of these was kept."""
     found = await database.fetch(_MERGED_BEFORE, account, memory_ids)
     return {frozenset((r["memory_id"], other)) for r in found for other in r["other_ids"]}
 
@@ -230,8 +230,10 @@ async def stale(
     over: datetime,
     limit: int,
 ) -> list[Row]:
-    """(memory_id, blob_id, last_seen_at) of what was unseen, last worked on or over before these
-    moments."""
+    """Return (memory_id, blob_id, last_seen_at) of memories that grew stale.
+
+    They were unseen, last worked on or over before these moments.
+    """
     return await database.fetch(
         _STALE, scope.account, scope.namespace_id, scope.now, unseen, worked_on, over, limit
     )
@@ -248,9 +250,10 @@ async def old_groups(
     after: GroupCursor | None,
     limit: int,
 ) -> list[Row]:
-    """A page of groups, in order of time: `ids` of episodes of one week and source, of a week that
-    ended before then, and of these epochs, that have no summary; none that expires earlier than
-    `until`.
+    """Return a page of groups of episodes, in order of time, as `ids`.
+
+    The episodes are of one week and source, of a week that ended before then, and of these epochs;
+    they have no summary, and none expires earlier than `until`.
 
     Args:
         after: the (moment, seq) of the last of the page before.
@@ -272,7 +275,7 @@ async def old_groups(
 
 
 async def newest_episodes(database: Database, scope: Scope, *, limit: int) -> list[uuid.UUID]:
-    """Episodes that no procedure was made of, newest first."""
+    """Return episodes that no procedure was made of, newest first."""
     found = await database.fetch(
         _NEWEST_EPISODES,
         scope.account,
@@ -297,7 +300,7 @@ async def episodes_since(database: Database, scope: Scope, *, since: datetime) -
 async def lock_unchanged(
     connection: Connection, scope: Scope, *, read: Sequence[tuple[uuid.UUID, bytes]]
 ) -> dict[uuid.UUID, Row]:
-    """Those of these (memory, blob) that are in force and say this still, locked."""
+    """Return those of these (memory, blob) that are in force and say this still, locked."""
     found = await connection.fetch(
         _LOCK_UNCHANGED,
         scope.account,

@@ -141,7 +141,7 @@ WHERE n <= $2 GROUP BY account_id
 async def pending_anywhere(
     database: Database, *, before: datetime, limit: int, but: Sequence[uuid.UUID]
 ) -> list[tuple[AccountId, list[uuid.UUID]]]:
-    """Accounts and their oldest episodes that wait for their extraction, without these."""
+    """Return accounts and their oldest episodes that wait for their extraction, without these."""
     rows = await database.fetch(_PENDING_ANYWHERE, before, limit, but)
     return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
 
@@ -149,14 +149,14 @@ async def pending_anywhere(
 async def lock_episodes(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """The rows of pending episodes, shaped like memories', locked until the transaction ends."""
+    """Return the locked rows of pending episodes, shaped like memories', for this transaction."""
     return list(await connection.fetch(_LOCK_EPISODES, account, episode_ids))
 
 
 async def pending_episodes(
     database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
 ) -> list[uuid.UUID]:
-    """Episodes whose facts are still to be extracted, oldest first."""
+    """Return episodes whose facts are still to be extracted, oldest first."""
     rows = await database.fetch(_PENDING_EPISODES, account, namespace_ids, limit)
     return [r["episode_id"] for r in rows]
 
@@ -164,7 +164,7 @@ async def pending_episodes(
 async def find_episode(
     database: Database, *, account: AccountId, episode_id: uuid.UUID, now: datetime
 ) -> Row | None:
-    """One episode's row, unless its time is over."""
+    """Return one episode's row, unless its time is over."""
     return await database.fetchrow(_EPISODE, account, episode_id, now)
 
 
@@ -246,8 +246,10 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
 async def said(
     database: Database, *, account: AccountId, places: Sequence[FingerprintKey], now: datetime
 ) -> list[Row]:
-    """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
-    say one of these things; of the newest epoch first."""
+    """Return (episode_id, namespace_id, epoch, fingerprint, state) of turns that say these things.
+
+    They wait or are kept; those of the newest epoch come first.
+    """
     return await database.fetch(_SAID, account, *_columns(places), now)
 
 
@@ -259,8 +261,11 @@ async def claim(
     now: datetime,
     to_wait: bool = False,
 ) -> list[Row]:
-    """As `said`, under the account's lock; turns whose time is over stand in nobody's way then, nor
-    do kept ones in that of a turn which is to wait."""
+    """Return the same turns as `said`, under the account's lock.
+
+    Turns whose time is over stand in nobody's way then, nor do kept ones in that of a turn which is
+    to wait.
+    """
     if not places:
         return []
     wanted = (account, *_columns(places), now)

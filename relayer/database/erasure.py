@@ -233,7 +233,7 @@ async def entailed(
     expired: bool,
     upward: bool,
 ) -> list[uuid.UUID]:
-    """These memories and turns, and all that would still say what they said.
+    """Return these memories and turns, and all that would still say what they said.
 
     Where they have `expired`, without what was made of them and is somebody's own by now: pinned,
     edited, said again or, a procedure, approved. Only `upward` with what they were merged into.
@@ -245,29 +245,31 @@ async def entailed(
 async def made_of(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> list[uuid.UUID]:
-    """Summaries and procedures of these memories that nobody pinned, edited, said again, approved
-    or rejected since."""
+    """Return summaries and procedures of these memories that nobody has touched since.
+
+    Nobody pinned, edited, said again, approved or rejected them.
+    """
     return [r["memory_id"] for r in await connection.fetch(_MADE_OF, account, ids)]
 
 
 async def lock_memories(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """The rows of all revisions of memories, locked until the transaction ends."""
+    """Return the rows of all revisions of memories, locked until the transaction ends."""
     return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
 
 
 async def lock_turns(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """The rows of turns in any state, shaped like memories', locked likewise."""
+    """Return the rows of turns in any state, shaped like memories', locked likewise."""
     return list(await connection.fetch(_LOCK_TURNS, account, episode_ids))
 
 
 async def turns_of_blobs(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> list[uuid.UUID]:
-    """The turns that have one of these blobs; looks at every turn of the account."""
+    """Return the turns that have one of these blobs; looks at every turn of the account."""
     found = await connection.fetch(_TURNS_OF_BLOBS, account, blob_ids)
     return [r["episode_id"] for r in found]
 
@@ -275,7 +277,7 @@ async def turns_of_blobs(
 async def still_expired(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
 ) -> list[uuid.UUID]:
-    """Those of these memories and turns whose time is over."""
+    """Return those of these memories and turns whose time is over."""
     if not ids:
         return []
     return [r["memory_id"] for r in await connection.fetch(_STILL_EXPIRED, account, ids, now)]
@@ -284,7 +286,7 @@ async def still_expired(
 async def revision_counts(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
-    """Memory → how many earlier revisions it has, where there are any."""
+    """Return memory → how many earlier revisions it has, where there are any."""
     rows = await database.fetch(_REVISION_COUNTS, account, ids)
     return {r["memory_id"]: int(r["earlier"]) for r in rows}
 
@@ -292,8 +294,10 @@ async def revision_counts(
 async def earlier_blobs(
     connection: Connection, *, account: AccountId, row_ids: Sequence[uuid.UUID]
 ) -> list[tuple[uuid.UUID, bytes, datetime]]:
-    """(row or turn, blob, when it goes) of what these had before they were sealed anew, and is
-    still to go."""
+    """Return (row or turn, blob, when it goes) of blobs that are still to go.
+
+    These had them before they were sealed anew.
+    """
     rows = await connection.fetch(_EARLIER_BLOBS, account, row_ids)
     return [(r["memory_id"], r["blob_id"], r["due_at"]) for r in rows]
 
@@ -338,7 +342,7 @@ async def tombstoned(
 async def tombstones(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, str | None]:
-    """Those of these that were erased → the namespace they were in, None where it is not known."""
+    """Return those of these that were erased → the namespace they were in, None if not known."""
     rows = await database.fetch(_TOMBSTONES, account, memory_ids)
     return {r["memory_id"]: r["namespace"] for r in rows}
 
@@ -346,7 +350,7 @@ async def tombstones(
 async def erased_blobs(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[bytes]:
-    """The blobs that these erased memories had."""
+    """Return the blobs that these erased memories had."""
     rows = await database.fetch(_ERASED_BLOBS, account, memory_ids)
     return [r["blob_id"] for r in rows]
 

@@ -89,7 +89,7 @@ WHERE w.account_id = $1 AND w.memory_id = $2 AND m.memory_id <> $2
 async def expired_equals(
     database: Database, *, account: AccountId, memory_id: uuid.UUID, now: datetime
 ) -> list[uuid.UUID]:
-    """Memories that say what this one says, and have expired."""
+    """Return memories that say what this one says, and have expired."""
     found = await database.fetch(_EXPIRED_EQUALS, account, memory_id, now)
     return [r["memory_id"] for r in found]
 
@@ -119,7 +119,7 @@ async def apply_ttl(
 
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:
-    """Accounts with memories or turns whose time is over."""
+    """Return accounts with memories or turns whose time is over."""
     return [
         AccountId(r["account_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)
     ]
@@ -128,13 +128,13 @@ async def accounts_expired(database: Database, *, now: datetime) -> list[Account
 async def expired(
     database: Database, *, account: AccountId, now: datetime, limit: int
 ) -> list[uuid.UUID]:
-    """Memories whose time is over, the longest over first, and then turns."""
+    """Return memories whose time is over, the longest over first, and then turns."""
     return [r["memory_id"] for r in await database.fetch(_EXPIRED, account, now, limit)]
 
 
 async def expired_turns(
     database: Database, *, account: AccountId, namespace_id: int, now: datetime, limit: int
 ) -> list[uuid.UUID]:
-    """Turns of one namespace whose time is over, the oldest first."""
+    """Return turns of one namespace whose time is over, the oldest first."""
     found = await database.fetch(_EXPIRED_TURNS, account, now, limit, namespace_id)
     return [r["episode_id"] for r in found]

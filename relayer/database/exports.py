@@ -125,19 +125,19 @@ async def account(database: Database, account: AccountId) -> Row | None:
 
 
 async def receipts_after(database: Database, account: AccountId, seq: int, limit: int) -> list[Row]:
-    """A page of receipts as (seq, object)."""
+    """Return a page of receipts as (seq, object)."""
     return await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
 
 
 async def memories_after(database: Database, account: AccountId, seq: int, limit: int) -> Pages:
-    """A page of rows above a sequence number, at most `limit`, with all that belongs to them."""
+    """Return a page of rows above a sequence number, with all that belongs to them."""
     return await _pages(database, account, _MEMORIES_AFTER, seq, limit, PAGE_BYTES)
 
 
 async def memories_named(
     database: Database, account: AccountId, memory_ids: Sequence[uuid.UUID], seq: int, limit: int
 ) -> Pages:
-    """A page of the rows of these memories, earlier revisions too."""
+    """Return a page of the rows of these memories, earlier revisions too."""
     return await _pages(
         database, account, _MEMORIES_NAMED, seq, limit, PAGE_BYTES, list(memory_ids)
     )
@@ -169,26 +169,26 @@ async def _pages(database: Database, account: AccountId, statement: str, *argume
 async def episodes_after(
     database: Database, account: AccountId, episode_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """A page of turns that wait or are kept, by id."""
+    """Return a page of turns that wait or are kept, by id."""
     return await database.fetch(_EPISODES_AFTER, account, episode_id, limit)
 
 
 async def episodes_named(
     database: Database, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """Those of these turns that wait or are kept."""
+    """Return those of these turns that wait or are kept."""
     return await database.fetch(_EPISODES_NAMED, account, list(episode_ids))
 
 
 async def namespaces_after(
     database: Database, account: AccountId, namespace_id: int, limit: int
 ) -> list[Row]:
-    """A page of namespaces, a row for each epoch of each."""
+    """Return a page of namespaces, a row for each epoch of each."""
     return await database.fetch(_NAMESPACES_AFTER, account, namespace_id, limit)
 
 
 async def tombstones_after(
     database: Database, account: AccountId, memory_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """A page of what was erased, or is gone since its facts were taken, by id."""
+    """Return a page of what was erased, or is gone since its facts were taken, by id."""
     return await database.fetch(_TOMBSTONES_AFTER, account, memory_id, limit)

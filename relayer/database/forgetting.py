@@ -119,14 +119,14 @@ class Match:
 async def places(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, str]:
-    """Living memory or turn → the name of its namespace."""
+    """Return living memory or turn → the name of its namespace."""
     return {r["id"]: r["namespace"] for r in await database.fetch(_PLACES, account, ids)}
 
 
 async def matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match, limit: int
 ) -> list[uuid.UUID]:
-    """The oldest memories that fit."""
+    """Return the oldest memories that fit."""
     statements = (_MATCHING, _MATCHING_TAGGED, _MATCHING_FEW)
     statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     rows = await database.fetch(statement, *arguments, limit)
@@ -177,7 +177,7 @@ async def has_other_epochs(
 async def contents(
     database: Database, *, account: AccountId, namespace_id: int, limit: int
 ) -> list[uuid.UUID]:
-    """Memories and turns of a namespace, in no order."""
+    """Return memories and turns of a namespace, in no order."""
     rows = await database.fetch(_CONTENTS, account, namespace_id, limit)
     return [r["memory_id"] for r in rows]
 

@@ -297,35 +297,35 @@ class Page:
 
     @cached_property
     def moved(self) -> list[MovedMemory]:
-        """The memories as they came."""
+        """Return the memories as they came."""
         return [one.memory for one in self.memories]
 
     @cached_property
     def moved_turns(self) -> list[MovedEpisode]:
-        """The turns as they came."""
+        """Return the turns as they came."""
         return [one.turn for one in self.turns]
 
     @cached_property
     def blobs(self) -> list[tuple[bytes, bytes]]:
-        """(id, bytes) of each envelope."""
+        """Return (id, bytes) of each envelope."""
         memories = [(blob_hash(one.memory.blob_id), one.blob) for one in self.memories]
         return memories + [(blob_hash(one.turn.blob_id), one.blob) for one in self.turns]
 
     @cached_property
     def here(self) -> list[tuple[bytes, bytes]]:
-        """Those of `blobs` that the database keeps."""
+        """Return those of `blobs` that the database keeps."""
         return self.blobs if self.blobs_here else []
 
     @cached_property
     def words(self) -> tuple[list[int], list[int], list[int]]:
-        """Of each word: the number of its memory, from 1, its token and its frequency."""
+        """Return, of each word, the number of its memory, from 1, its token and its frequency."""
         return _words(self.moved)
 
 
 async def present(
     connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, Row]:
-    """Id → (blob_id, revision) of rows and turns that are here."""
+    """Return id → (blob_id, revision) of rows and turns that are here."""
     return {r["id"]: r for r in await connection.fetch(_PRESENT, account, ids)}
 
 
@@ -349,7 +349,7 @@ async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[
 async def living_facts(
     connection: Connection, account: AccountId, fingerprints: Sequence[bytes]
 ) -> dict[tuple[int, int, bytes], uuid.UUID]:
-    """(namespace, epoch, fingerprint) → the living memory that says it."""
+    """Return (namespace, epoch, fingerprint) → the living memory that says it."""
     rows = await connection.fetch(_LIVING_FACTS, account, fingerprints)
     return {(r["namespace_id"], r["epoch"], r["fingerprint"]): r["memory_id"] for r in rows}
 
@@ -404,7 +404,7 @@ def _words(memories: Sequence[MovedMemory]) -> tuple[list[int], list[int], list[
 
 
 def vector_of(part: bytes) -> npt.NDArray[np.float16]:
-    """A vector as it travels, as it is stored."""
+    """Return a vector as it travels, as it is stored."""
     return np.frombuffer(part, ">f2").astype(np.float16)
 
 

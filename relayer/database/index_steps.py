@@ -43,7 +43,7 @@ class IndexMark(NamedTuple):
 
 
 def step(*, receipt_seq: str, namespace_ids: str, seqs: str) -> str:
-    """A WITH query that notes the step of a statement, which holds the account's lock.
+    """Return a WITH query that notes the step of a statement, which holds the account's lock.
 
     Args:
         receipt_seq: the number of the last receipt that the statement stores, in SQL; without one

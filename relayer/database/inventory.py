@@ -68,7 +68,7 @@ async def revisions_after(
     namespaces: Sequence[Namespace] | None,
     limit: int,
 ) -> list[Row]:
-    """A page of revisions above a sequence number, of these namespaces or (None) of all."""
+    """Return a page of revisions above a sequence number, of these namespaces or (None) of all."""
     few = namespaces is not None and len(namespaces) <= NAMESPACES_FEW
     statement = _REVISIONS_IN if few else _REVISIONS
     return await database.fetch(statement, account, seq, limit, namespaces)
@@ -81,7 +81,7 @@ async def turns_after(
     namespaces: Sequence[Namespace] | None,
     limit: int,
 ) -> list[Row]:
-    """A page of turns by id, of these namespaces or (None) of all."""
+    """Return a page of turns by id, of these namespaces or (None) of all."""
     return await database.fetch(_TURNS, account, episode_id, namespaces, limit)
 
 

@@ -151,7 +151,7 @@ async def newest(
     now: datetime,
     filters: Filters,
 ) -> list[Row]:
-    """A page of memories, newest first."""
+    """Return a page of memories, newest first."""
     asked: tuple[object, ...] = (
         account,
         namespace_ids,
@@ -187,15 +187,17 @@ async def waiting(
     limit: int,
     now: datetime,
 ) -> list[Row]:
-    """A page of memories that wait for review or contradict others, newest first."""
+    """Return a page of memories that wait for review or contradict others, newest first."""
     return await database.fetch(_REVIEW, account, namespace_ids, before_seq, limit, now)
 
 
 async def count_set_aside(
     database: Database, account: AccountId, namespace_ids: Sequence[int] | None
 ) -> dict[int, SetAside]:
-    """Namespace → what of its memories is not recalled, of these or for None of all; nothing where
-    all is."""
+    """Return namespace → numbers of memories that are not recalled, of these or for None of all.
+
+    A namespace where all are recalled is left out.
+    """
     found: dict[int, SetAside] = {}
     for row in await database.fetch(_SET_ASIDE, account, namespace_ids):
         number, *counts = row
@@ -212,5 +214,5 @@ async def turns(
     limit: int,
     now: datetime,
 ) -> list[Row]:
-    """A page of kept and waiting turns, newest first, after that place."""
+    """Return a page of kept and waiting turns, newest first, after that place."""
     return await database.fetch(_TURNS, account, namespace_ids, *before, limit, now)

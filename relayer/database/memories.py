@@ -201,7 +201,7 @@ async def known_facts(
     namespace_ids: Collection[int],
     fingerprints: Sequence[bytes],
 ) -> dict[bytes, Row]:
-    """Fingerprint → (memory_id, embedded, expiries, review, source, revision) of stored facts."""
+    """Return fingerprint → (memory_id, embedded, expiries, review, source, revision) of facts."""
     rows = await database.fetch(_KNOWN_FACTS, account, fingerprints)
     return {r["fingerprint"]: r for r in rows if r["namespace_id"] in namespace_ids}
 
@@ -209,7 +209,7 @@ async def known_facts(
 async def in_force(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID], now: datetime
 ) -> dict[uuid.UUID, int]:
-    """Memory id → its revision, of those that live and are not superseded."""
+    """Return memory id → its revision, of those that live and are not superseded."""
     found = await connection.fetch(_IN_FORCE, account, memory_ids, now)
     return {r["memory_id"]: r["revision"] for r in found}
 
@@ -217,7 +217,7 @@ async def in_force(
 async def find_marks(
     database: Database, *, account: AccountId, marks: Sequence[bytes]
 ) -> dict[bytes, Row]:
-    """Idempotency mark → (text_mark, memory_id, embedded, and what is said of that memory)."""
+    """Return idempotency mark → (text_mark, memory_id, embedded, that memory's values)."""
     return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
 
 
@@ -235,7 +235,7 @@ async def count_seen(
 async def find_memories(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], now: datetime
 ) -> list[Row]:
-    """Rows of living memories of the account with `ttl_s` of their namespaces, in no order."""
+    """Return rows of living memories with `ttl_s` of their namespaces, in no order."""
     return await database.fetch(_MEMORIES, account, memory_ids, now)
 
 
@@ -247,8 +247,10 @@ async def states(
     embeds: bool,
     now: datetime,
 ) -> dict[uuid.UUID, Row]:
-    """Id → (namespace, blob_id, state, extractor) of living memories and of episodes, where the
-    last is theirs alone; `embeds`: vectors are awaited."""
+    """Return id → (namespace, blob_id, state, extractor) of living memories and of episodes.
+
+    The last is the episodes' alone; `embeds`: vectors are awaited.
+    """
     return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds, now)}
 
 
@@ -261,8 +263,7 @@ async def find_between(
     now: datetime,
     limit: int,
 ) -> list[list[uuid.UUID]]:
-    """For each range, the ids in it of living memories, the first `limit`; None: of any
-    namespace."""
+    """Return the ids of living memories in each range, the first `limit`; None: of all."""
     lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
     found: list[list[uuid.UUID]] = [[] for _ in ranges]
     for row in await database.fetch(_BEGINNING, account, lows, highs, namespaces, now, limit):
@@ -288,7 +289,7 @@ async def known_blobs(
 async def known_states(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> list[Row]:
-    """(state_blob, id, superseded_by) of the memories that have one of these `state` objects."""
+    """Return (state_blob, id, superseded_by) of memories that have one of these `state` objects."""
     return await database.fetch(_KNOWN_STATES, account, blob_ids)
 
 

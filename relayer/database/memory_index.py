@@ -171,7 +171,7 @@ async def count(connection: Connection, account: AccountId, namespace_id: int) -
 async def versions(
     connection: Connection, account: AccountId, namespace_id: int
 ) -> Versions | None:
-    """The rows that a namespace has now; None when it is not there."""
+    """Return the rows that a namespace has now; None when it is not there."""
     row = await connection.fetchrow(_VERSIONS, account, namespace_id)
     if row is None:
         return None

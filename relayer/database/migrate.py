@@ -280,7 +280,7 @@ def _words(error: asyncpg.PostgresError) -> str:
 
 
 async def revision(connect_args: dict[str, Any]) -> str | None:
-    """The number of the last revision that a database has; None before the first.
+    """Return the number of the last revision that a database has; None before the first.
 
     Raises:
         Unavailable: nobody answers.
@@ -315,7 +315,7 @@ async def has_accounts(connect_args: dict[str, Any]) -> bool:
 
 
 async def restored_from(connect_args: dict[str, Any]) -> str | None:
-    """The digest of the backup that is being restored into a database; None if none is.
+    """Return the digest of the backup that is being restored into a database; None if none is.
 
     Raises:
         Unavailable: nobody answers.
@@ -355,12 +355,12 @@ async def _revision_of(connection: asyncpg.Connection) -> str | None:
 
 
 def head() -> str:
-    """The number of the last revision that this release knows: their files begin with it."""
+    """Return the number of the last revision that this release knows: their files begin with it."""
     return max(path.name.partition("_")[0] for path in (folder() / "versions").glob("[0-9]*.py"))
 
 
 def folder() -> Path:
-    """The revisions: inside the installed package, or beside it in a checkout."""
+    """Return the revisions: inside the installed package, or beside it in a checkout."""
     package = Path(relayer.__file__).parent
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parent / "migrations"

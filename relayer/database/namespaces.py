@@ -119,15 +119,18 @@ FROM memory m, episode e WHERE a.account_id = $1
 async def summaries(
     database: Database, account: AccountId, names: Sequence[Namespace] | None
 ) -> list[Row]:
-    """One row for each namespace, all of them for None: what is in it, and its epochs' key ids,
-    newest first. One that was erased and is empty since is left out."""
+    """Return one row for each namespace, all of them for None, newest first.
+
+    It holds what is in it, and its epochs' key ids. One that was erased and is empty since is left
+    out.
+    """
     return await database.fetch(_SUMMARIES, account, names)
 
 
 async def find_namespaces(
     database: Database, account: AccountId, names: Sequence[Namespace] | None
 ) -> list[Row]:
-    """Rows of namespaces with each of their epochs; all of them for None."""
+    """Return rows of namespaces with each of their epochs; all of them for None."""
     return await database.fetch(_NAMESPACES, account, names)
 
 
@@ -144,7 +147,7 @@ async def create_namespace(
     namespaces_max: int,
     named_by: PublicKey | None,
 ) -> None:
-    """The namespace's rows, unless they exist; nothing at all when the account has too many.
+    """Insert the namespace's rows, unless they exist; nothing when the account has too many.
 
     A statement sees what was committed before it began, so the account's lock comes before it.
     `signed` is the object that names it in the journal, `object_id` the name of that.

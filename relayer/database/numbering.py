@@ -12,7 +12,7 @@ _NAMED: Final = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, which is neither
 
 
 def number_parameters(statement: str, names: Iterable[str]) -> str:
-    """The statement with `$1`, `$2` … in place of `:name`, in the order of these names.
+    """Return the statement with `$1`, `$2` … in place of `:name`, in the order of these names.
 
     Raises:
         ValueError: it uses other names than these, or leaves one out.

@@ -89,8 +89,10 @@ async def postpone(
 async def not_due(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes], now: datetime
 ) -> set[bytes]:
-    """Those of these blobs that are noted and not due; none is deleted before the transaction
-    ends."""
+    """Return those of these blobs that are noted and not due.
+
+    None is deleted before the transaction ends.
+    """
     rows = await connection.fetch(_NOT_DUE, account, blob_ids, now)
     return {r["blob_id"] for r in rows}
 
@@ -103,7 +105,10 @@ async def spare(connection: Connection, *, account: AccountId, blob_ids: Sequenc
 async def due_deletions(
     database: Database, *, now: datetime, after: int, limit: int
 ) -> list[tuple[AccountId, bytes]]:
-    """Blobs that an outside store has to delete by now, longest due first, some passed over."""
+    """Return blobs that an outside store has to delete by now, behind the first `after`.
+
+    Those that are due longest come first.
+    """
     rows = await database.fetch(_OUTBOX, limit, now, after)
     return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
 
@@ -121,13 +126,13 @@ async def lock_due(
 async def referenced(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Those of these blobs that a memory or turn refers to."""
+    """Return those of these blobs that a memory or turn refers to."""
     rows = await connection.fetch(_REFERENCED, account, blob_ids)
     return {r["blob_id"] for r in rows}
 
 
 async def confirm_deletion(connection: Connection, *, account: AccountId, blob_id: bytes) -> None:
-    """Nothing is due for this blob any more."""
+    """Forget that anything is due for this blob."""
     await connection.execute(_DELETE_OUTBOX, account, blob_id)
 
 

@@ -64,7 +64,7 @@ _IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
 
 def halfvec(vector: npt.NDArray[np.float16] | None) -> HalfVector | None:
-    """A vector as a parameter: in a list, asyncpg would take a bare array for a nested one."""
+    """Return a vector as a parameter; in a list, asyncpg takes a bare array for a nested one."""
     return None if vector is None else HalfVector(vector)
 
 
@@ -178,7 +178,7 @@ class Database:
         timeout_s: float = STATEMENT_TIMEOUT_S,
         pooled: bool = False,
     ) -> "Database":
-        """A pool on a migrated database; `arguments` are asyncpg's own.
+        """Return a pool on a migrated database; `arguments` are asyncpg's own.
 
         With `pooled` another pool stands between, which gives each transaction another session:
         nothing is left in one, no prepared statement either.
@@ -224,11 +224,11 @@ class Database:
         )
 
     def connection(self) -> AbstractAsyncContextManager[Connection]:
-        """One connection, held only while talking to the database."""
+        """Return one connection, held only while talking to the database."""
         return _Held(self)
 
     async def take(self) -> Connection:
-        """A connection that was given back a moment ago, or one of the pool."""
+        """Return a connection that was given back a moment ago, or one of the pool."""
         while self._warm:
             connection = self._warm.pop()
             if _is_fit(connection):
@@ -271,14 +271,14 @@ class Database:
             await self.drop(self._warm.pop())
 
     def transaction(self) -> AbstractAsyncContextManager[Connection]:
-        """One short transaction; nothing but the connection is awaited inside.
+        """Return one short transaction; nothing but the connection is awaited inside.
 
         What it does is planned for what it is given, be that one row or thousands.
         """
         return self._begin(_BEGIN)
 
     def snapshot(self) -> AbstractAsyncContextManager[Connection]:
-        """One moment's view of everything, for reading what has to agree; planned likewise."""
+        """Return one moment's view of everything, to read what has to agree; planned likewise."""
         return self._begin(_BEGIN_SNAPSHOT)
 
     @asynccontextmanager
@@ -294,26 +294,26 @@ class Database:
             await connection.execute("COMMIT")
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
-        """All rows of one statement, which keeps its plan."""
+        """Return all rows of one statement, which keeps its plan."""
         async with self.connection() as connection:
             return list(await connection.fetch(statement, *arguments))
 
     async def fetch_planned(self, statement: str, *arguments: Any) -> list[Row]:
-        """All rows of one statement, planned for these arguments."""
+        """Return all rows of one statement, planned for these arguments."""
         async with self.snapshot() as connection:
             return list(await connection.fetch(statement, *arguments))
 
     async def fetchmany(self, statement: str, arguments: Sequence[Sequence[Any]]) -> list[Row]:
-        """All rows of one statement with each of these arguments: one trip, one transaction."""
+        """Return all rows of one statement with each of these arguments, in one transaction."""
         async with self.connection() as connection:
             return list(await connection.fetchmany(statement, arguments))
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Row | None:
-        """The first row of one statement."""
+        """Return the first row of one statement."""
         async with self.connection() as connection:
             return await connection.fetchrow(statement, *arguments)
 
     async def execute(self, statement: str, *arguments: Any) -> None:
-        """One statement without rows."""
+        """Execute one statement without rows."""
         async with self.connection() as connection:
             await connection.execute(statement, *arguments)

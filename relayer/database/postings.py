@@ -34,7 +34,7 @@ SELECT ids FROM found WHERE cardinality(ids) <= $5 ORDER BY cardinality(ids) LIM
 async def few_with(
     database: Database, account: AccountId, tokens: Sequence[tuple[int, int, int]]
 ) -> list[uuid.UUID] | None:
-    """Memories among which are all that have one token of each ordinal; None: they are not few.
+    """Return memories that include all with one token of each ordinal; None: they are not few.
 
     Args:
         tokens: (namespace id, ordinal, token).

@@ -178,7 +178,7 @@ async def enqueue(
     *,
     priority: int = 0,
 ) -> None:
-    """One job about these ids, or the account, committed or rolled back with everything else.
+    """Queue one job about these ids, or the account, committed together with everything else.
 
     While such a job waits or runs already, it is asked for once more.
     """
@@ -237,7 +237,7 @@ async def embed_soon(
 
 
 async def behind_turns(connection: Connection, account: AccountId) -> int:
-    """The priority, 0 or less, of an account's next job to extract."""
+    """Return the priority, 0 or less, of an account's next job to extract."""
     waiting: int = await connection.fetchval(_TURNS_BEHIND, account, BACKLOG_COUNTED_MAX)
     # What is written just now is counted, too, and does not wait for itself.
     return -(max(0, waiting - 1) // BACKLOG_STEP)
@@ -251,7 +251,7 @@ async def step_behind(database: Database, job_id: int) -> None:
 async def count_waiting(
     connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
 ) -> dict[str, int]:
-    """Such jobs of these accounts that wait or run → how often each was put back."""
+    """Return such jobs of these accounts that wait or run → how often each was put back."""
     keys = [_dedupe_key(entrypoint, a, ()) for a in accounts]
     rows = await connection.fetch(_WAITING, keys)
     return {r["dedupe_key"]: r["attempts"] for r in rows}
@@ -268,7 +268,7 @@ async def not_there(
     account: AccountId,
     jobs: Sequence[Sequence[uuid.UUID]],
 ) -> list[Sequence[uuid.UUID]]:
-    """Those of these jobs, by what they are about, that neither wait nor run, nor failed lately."""
+    """Return those of these jobs that neither wait nor run, nor failed lately."""
     keys = [_dedupe_key(entrypoint, account, ids) for ids in jobs]
     there = {r["dedupe_key"] for r in await connection.fetch(_THERE, keys)}
     return [ids for key, ids in zip(keys, jobs, strict=True) if key not in there]
@@ -307,11 +307,11 @@ def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -
 
 
 def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:
-    """The payload of a job."""
+    """Return the payload of a job."""
     return json.dumps({"account": "0x" + account.hex(), "ids": [str(i) for i in ids]}).encode()
 
 
 def decode_payload(payload: bytes | None) -> tuple[AccountId, list[uuid.UUID]]:
-    """The account and ids of a job."""
+    """Return the account and ids of a job."""
     members = json.loads(payload or b"")
     return parse_account(members["account"]), [uuid.UUID(i) for i in members["ids"]]

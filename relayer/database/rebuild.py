@@ -128,7 +128,7 @@ async def found_again(
     now: datetime,
     closed_at: datetime | None,
 ) -> None:
-    """The rows of an account that is not there, its chain of grants, and its first receipt.
+    """Insert the rows of an account that is not there, its chain of grants, and its first receipt.
 
     Raises:
         UniqueViolation: it is there.
@@ -160,7 +160,7 @@ async def insert_namespaces(
     keys: Sequence[tuple[int, int, bytes, bytes]],
     now: datetime,
 ) -> None:
-    """Namespaces numbered from 1, and their keys as (number, epoch, key id, signed object)."""
+    """Insert namespaces, from 1 on, and their keys as (number, epoch, key id, signed object)."""
     await connection.execute(_INSERT_NAMESPACES, account, names, now)
     await connection.execute(_COUNT_NAMESPACES, account, len(names))
     await connection.execute(
@@ -176,7 +176,7 @@ async def insert_namespaces(
 async def insert_stones(
     connection: Connection, account: AccountId, stones: Sequence[Stone], now: datetime
 ) -> None:
-    """Tombstones, and what of the erased may still lie in the store."""
+    """Insert tombstones, and note those of the erased blobs that may still lie in the store."""
     await connection.execute(
         _INSERT_STONES,
         account,
@@ -191,12 +191,12 @@ async def insert_stones(
 
 
 async def known_accounts(database: Database) -> set[AccountId]:
-    """Every account that the database knows, erased ones too."""
+    """Return every account that the database knows, erased ones too."""
     return {AccountId(r["account_id"]) for r in await database.fetch(_KNOWN)}
 
 
 async def incomplete_accounts(database: Database) -> list[AccountId]:
-    """Accounts that were rebuilt and whose memories do not all have their rows yet."""
+    """Return accounts that were rebuilt and whose memories do not all have their rows yet."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_INCOMPLETE)]
 
 
@@ -207,19 +207,19 @@ async def is_incomplete(database: Database, account: AccountId) -> bool:
 
 
 async def set_complete(connection: Connection, account: AccountId) -> None:
-    """Every memory of the account has its row."""
+    """Note that every memory of the account has its row."""
     await connection.execute(_SET_COMPLETE, account)
 
 
 async def revisions(
     database: Database, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """(id, revision, revision_of, stored_at) of the rows that these memories have."""
+    """Return (id, revision, revision_of, stored_at) of the rows that these memories have."""
     return await database.fetch_planned(_REVISIONS, account, memory_ids)
 
 
 async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID]) -> list[Row]:
-    """(id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
+    """Return (id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
     return await database.fetch_planned(_SEALED, account, ids)
 
 

@@ -302,14 +302,14 @@ class Evidence:
 
 
 async def gather(database: Database, account: AccountId, search: Search) -> Evidence:
-    """The evidence for the best candidates of each leg and what stands beside them."""
+    """Return the evidence for the best candidates of each leg and what stands beside them."""
     statement, arguments = evidence_query(account, search)
     [row] = await database.fetch_planned(statement, *arguments)
     return _evidence(row)
 
 
 def evidence_query(account: AccountId, search: Search) -> tuple[str, list[Any]]:
-    """The statement of `gather` and its arguments."""
+    """Return the statement of `gather` and its arguments."""
     scopes, filters = search.scopes, search.filters
     vectors = [(s, model, vector) for s in scopes for model, vector in s.embeddings.items()]
     words = [(s, n, *word) for s in scopes for n, word in enumerate(s.words)]
@@ -342,8 +342,10 @@ def evidence_query(account: AccountId, search: Search) -> tuple[str, list[Any]]:
 
 
 async def rows_of(database: Database, *, account: AccountId, seqs: Sequence[int]) -> dict[int, Row]:
-    """Number → row of those memories that still live, with its version and what the database has
-    of its blob."""
+    """Return number → row of those memories that still live.
+
+    The row has its version and what the database has of its blob.
+    """
     return {r["seq"]: r for r in await database.fetch(_ROWS, account, seqs)}
 
 

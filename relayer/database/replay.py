@@ -36,8 +36,11 @@ DELETE FROM blob_outbox WHERE account_id = $1 AND NOT stray AND due_at > $2
 
 
 async def newest(database: Database, account: AccountId | None = None) -> list[Row]:
-    """Every account, or this one, with its newest receipt's number, when it was changed, the number
-    of its newest grant, the one it lacks, and by how much its store is told of more receipts."""
+    """Return every account, or this one, with the numbers of its newest receipt and grant.
+
+    There are also when it was changed, the grant that it lacks, and by how much its store is told
+    of more receipts.
+    """
     return await database.fetch(_NEWEST, account)
 
 
@@ -53,12 +56,12 @@ async def hold(database: Database, account: AccountId, mark: int) -> None:
 
 
 async def set_incomplete(connection: Connection, account: AccountId) -> None:
-    """Memories of the account may lack their rows."""
+    """Note that memories of the account may lack their rows."""
     await connection.execute(_SET_INCOMPLETE, account)
 
 
 async def accounts_putting(database: Database) -> list[tuple[AccountId, int]]:
-    """Accounts of which blobs are noted that are no strays, and their newest receipt's number."""
+    """Return accounts with noted blobs that are no strays, and their newest receipt's number."""
     rows = await database.fetch(_PUTTING)
     return [(AccountId(r["account_id"]), r["receipt_seq"]) for r in rows]
 

@@ -136,7 +136,7 @@ async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[Non
 
 
 async def restore_nonces(database: Database) -> None:
-    """After nonces were lost: let no request in that was signed before now, then others again."""
+    """Refuse all that was signed before now, after nonces were lost; then admit others again."""
     async with database.transaction() as connection:
         await connection.execute(_RAISE_FLOOR)
         await connection.execute(_RESTORE_MARKER, MARKER)
@@ -145,7 +145,7 @@ async def restore_nonces(database: Database) -> None:
 async def count_requests(
     database: Database, requests: Sequence[Counted]
 ) -> list[dict[tuple[bytes, datetime], int]]:
-    """Of each, the weighted requests so far in each (subject, window start), it included."""
+    """Return, for each, the weighted requests in each (subject, window start), it included."""
     arguments = [
         (r.account, [w[1] for w in r.windows], [w[0] for w in r.windows], r.weight)
         for r in requests

@@ -283,7 +283,7 @@ async def memories_due(
     index_version: int,
     limit: int,
 ) -> list[Row]:
-    """A page of rows to be sealed anew, earlier revisions among them, in order of `Position`."""
+    """Return a page of rows to be sealed anew, earlier revisions too, in order of `Position`."""
     return await database.fetch(_MEMORIES_DUE, account, *after, newest, names, index_version, limit)
 
 
@@ -296,21 +296,21 @@ async def turns_due(
     names: Sequence[Namespace] | None,
     limit: int,
 ) -> list[Row]:
-    """A page of waiting and kept turns to be sealed anew, shaped like memories."""
+    """Return a page of waiting and kept turns to be sealed anew, shaped like memories."""
     return await database.fetch(_TURNS_DUE, account, after, newest, names, limit)
 
 
 async def first_due(
     database: Database, *, account: AccountId, names: Sequence[Namespace] | None, limit: int
 ) -> list[Row]:
-    """(id, namespace, epoch, revision, type, format, blob_id) of what a pass looks at first."""
+    """Return (id, namespace, epoch, revision, type, format, blob_id) of the first that are due."""
     return await database.fetch(_FIRST_DUE, account, names, limit)
 
 
 async def vectors_of(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """(memory_id, model, part, embedding) of these memories."""
+    """Return (memory_id, model, part, embedding) of these memories."""
     return await database.fetch(_VECTORS, account, memory_ids)
 
 
@@ -409,10 +409,10 @@ async def mark_altered(
 async def standing(
     database: Database, *, account: AccountId, names: Sequence[Namespace] | None
 ) -> list[Row]:
-    """(name, reseal_below, epoch, things) of namespaces that hold anything."""
+    """Return (name, reseal_below, epoch, things) of namespaces that hold anything."""
     return await database.fetch(_STANDING, account, names)
 
 
 async def accounts_due(database: Database, account: AccountId | None = None) -> list[AccountId]:
-    """Those of all accounts, or of this one, that have anything to be sealed anew."""
+    """Return those of all accounts, or of this one, that have anything to be sealed anew."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS_DUE, account)]

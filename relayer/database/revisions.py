@@ -224,8 +224,10 @@ class Revision:
 async def lock_current(
     connection: Connection, *, account: AccountId, memory_id: uuid.UUID
 ) -> Row | None:
-    """(blob_id, revision, superseded_at, given_expires_at, has_default_life) of a living memory,
-    locked; None when it is gone."""
+    """Lock a living memory; return its values, or None when it is gone.
+
+    They are (blob_id, revision, superseded_at, given_expires_at, has_default_life).
+    """
     return await connection.fetchrow(_LOCK, account, memory_id)
 
 
@@ -319,5 +321,5 @@ async def history(
     limit: int,
     now: datetime,
 ) -> list[Row]:
-    """A living memory's revisions below a number, newest first, shaped like memories."""
+    """Return a living memory's revisions below a number, newest first, shaped like memories."""
     return await database.fetch(_HISTORY, account, memory_id, now, before, limit)

@@ -254,15 +254,17 @@ async def start(
     actor: PublicKey,
     pruned: datetime,
 ) -> Row | None:
-    """The unfinished run of the namespace: a new one unless there was one; None if that one was
-    finished meanwhile."""
+    """Return the unfinished run of the namespace: a new one unless there was one.
+
+    None if that one was finished meanwhile.
+    """
     await connection.execute(_PRUNE, scope.account, scope.namespace_id, pruned)
     await connection.execute(_START, scope.account, run_id, scope.namespace_id, actor, scope.now)
     return await connection.fetchrow(_UNFINISHED, scope.account, scope.namespace_id)
 
 
 async def find_run(database: Database, *, account: AccountId, run_id: uuid.UUID) -> Row | None:
-    """One run with its counts."""
+    """Return one run with its counts."""
     return await database.fetchrow(_RUN, account, run_id)
 
 
@@ -274,7 +276,7 @@ async def runs(
     before: uuid.UUID | None,
     limit: int,
 ) -> list[Row]:
-    """A page of runs with their counts, newest first."""
+    """Return a page of runs with their counts, newest first."""
     return await database.fetch(_RUNS, account, namespaces, before, limit)
 
 
@@ -286,7 +288,7 @@ async def actions(
     after: uuid.UUID | None,
     limit: int,
 ) -> list[Row]:
-    """A page of what a run did, in order."""
+    """Return a page of what a run did, in order."""
     return await database.fetch(_ACTIONS, account, run_id, after, limit)
 
 
@@ -333,7 +335,7 @@ async def lock_unfinished(connection: Connection, *, account: AccountId, run_id:
 
 
 async def last_run(database: Database, scope: Scope) -> datetime | None:
-    """When the namespace's last run that looked at all of it had begun."""
+    """Return when the namespace's last run that looked at all of it had begun."""
     row = await database.fetchrow(_LAST_RUN, scope.account, scope.namespace_id)
     return None if row is None else row["started_at"]
 
@@ -359,15 +361,14 @@ async def record(
 async def due(
     database: Database, *, now: datetime, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
-    """(account_id, namespace_id, namespace) whose time for a run has come, in order of
-    `Position`."""
+    """Return (account_id, namespace_id, namespace) that are due for a run, by `Position`."""
     return await database.fetch(_DUE, now, account, *after, limit)
 
 
 async def unfinished(
     database: Database, *, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
-    """(account_id, run_id, namespace_id, namespace) of unfinished runs, in order of `Position`."""
+    """Return (account_id, run_id, namespace_id, namespace) of unfinished runs, by `Position`."""
     return await database.fetch(_ALL_UNFINISHED, account, *after, limit)
 
 
@@ -379,7 +380,7 @@ def behind(page: Sequence[Row]) -> Position:
 async def lock_left(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, Row]:
-    """Memories as they are now, locked; those that live."""
+    """Return memories as they are now, locked; those that live."""
     return {r["memory_id"]: r for r in await connection.fetch(_LEFT, account, memory_ids)}
 
 

@@ -174,7 +174,7 @@ class NewState:
 async def lock_states(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, Row]:
-    """Memory id → its state and place, locked until the transaction ends; those that live."""
+    """Return memory id → its state and place, locked; those that live."""
     rows = await connection.fetch(_LOCK_STATES, account, memory_ids)
     return {r["memory_id"]: r for r in rows}
 
@@ -253,6 +253,6 @@ async def part(
 async def links_of(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Link]:
-    """Links from and to these memories."""
+    """Return links from and to these memories."""
     rows = await database.fetch(_LINKS_OF, account, memory_ids)
     return [Link(**row) for row in rows]

@@ -35,7 +35,7 @@ async def gather(database: Database, before: int, after: int) -> None:
 
 
 async def gather_after(database: Database, account: AccountId, came: int) -> None:
-    """The same, once at most so many memories have come whose places were kept before.
+    """Gather statistics after at most so many memories came whose places were kept before.
 
     Raises:
         Unavailable: the database is away.

@@ -233,7 +233,7 @@ class Progress:
 async def due_of(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], versions: Versions
 ) -> list[Row]:
-    """Those of these memories whose index is out of date."""
+    """Return those of these memories whose index is out of date."""
     return await database.fetch(_NAMED, account, versions.index, versions.embedding, memory_ids)
 
 
@@ -246,7 +246,7 @@ async def due(
     after: Position = START,
     limit: int,
 ) -> list[Row]:
-    """A page of memories whose index is out of date, in the order of `Position`."""
+    """Return a page of memories whose index is out of date, in the order of `Position`."""
     return await database.fetch(
         _DUE, account, versions.index, versions.embedding, *after, namespace_ids, limit
     )
@@ -255,7 +255,7 @@ async def due(
 async def accounts_due(
     database: Database, *, versions: Versions, before: datetime
 ) -> list[AccountId]:
-    """Accounts with a memory older than that whose index is out of date; for the sweeper."""
+    """Return accounts with a memory older than that whose index is out of date; for the sweeper."""
     rows = await database.fetch_planned(_ACCOUNTS_DUE, versions.index, versions.embedding, before)
     return [AccountId(r["account_id"]) for r in rows]
 
@@ -386,7 +386,7 @@ async def insert_manual_vector(
     memory: NewMemory,
     vector: UploadVector,
 ) -> None:
-    """The vector that came with a manual upload, in the upload's own transaction."""
+    """Insert the vector of a manual upload, in the upload's own transaction."""
     await connection.execute(
         _INSERT_VECTORS,
         account,
@@ -405,7 +405,7 @@ async def insert_manual_vector(
 async def models(
     database: Database, *, account: AccountId, namespace_ids: Sequence[int]
 ) -> dict[int, frozenset[str]]:
-    """Namespace → the models that its memories' vectors are of, manual uploads left out."""
+    """Return namespace → the models that its memories' vectors are of, manual uploads left out."""
     found: dict[int, set[str]] = {n: set() for n in namespace_ids}
     for row in await database.fetch(_MODELS, account, namespace_ids):
         if not is_manual(row["model"]):

@@ -59,7 +59,7 @@ async def state(database: Database) -> tuple[bool, str | None]:
 
 
 async def jobs(database: Database) -> list[Row]:
-    """(kind, state, number, oldest_s) of the jobs there are; `oldest_s` is an age in seconds."""
+    """Return (kind, state, number, oldest_s) of the jobs; `oldest_s` is an age in seconds."""
     with _translate_errors():
         return await database.fetch(_JOBS)
 

@@ -151,12 +151,12 @@ class Retry:
 
 
 async def find_all(connection: Connection | Database, account: AccountId) -> list[Row]:
-    """An account's webhooks, oldest first."""
+    """Return an account's webhooks, oldest first."""
     return list(await connection.fetch(_ALL, account))
 
 
 async def find(database: Database, account: AccountId, webhook_id: uuid.UUID) -> Row | None:
-    """One webhook."""
+    """Return one webhook."""
     return await database.fetchrow(_ONE, account, webhook_id)
 
 
@@ -186,14 +186,16 @@ async def delete(connection: Connection, account: AccountId, webhook_id: uuid.UU
 async def due(
     database: Database, now: datetime, *, limit: int, each: int, full: Sequence[AccountId]
 ) -> list[tuple[AccountId, uuid.UUID]]:
-    """Webhooks that have something to be told and that nobody is telling, at most `each` of an
-    account, and none of those that are `full`."""
+    """Return webhooks that have something to be told and that nobody is telling.
+
+    There are at most `each` of an account, and none of those that are `full`.
+    """
     rows = await database.fetch(_DUE, now, limit, each, full)
     return [(AccountId(r["account_id"]), r["webhook_id"]) for r in rows]
 
 
 async def lease(database: Database, lease: Lease, now: datetime) -> Row | None:
-    """The webhook, if it is this process's to tell until then."""
+    """Return the webhook, if it is this process's to tell until then."""
     return await database.fetchrow(_LEASE, lease.account, lease.webhook_id, now, lease.until)
 
 
@@ -262,14 +264,14 @@ async def noted(
 async def delete_noted(
     database: Database, account: AccountId, webhook_id: uuid.UUID, row: Row
 ) -> None:
-    """It was told."""
+    """Delete a note that was told."""
     await database.execute(_DELETE_NOTED, account, webhook_id, row["event_id"], row["namespace_id"])
 
 
 async def every(
     database: Database, after: tuple[bytes, uuid.UUID], limit: int
 ) -> list[tuple[AccountId, uuid.UUID, bytes]]:
-    """A page of (account, webhook, what is sealed) of all accounts."""
+    """Return a page of (account, webhook, what is sealed) of all accounts."""
     rows = await database.fetch(_EVERY, *after, limit)
     return [(AccountId(r["account_id"]), r["webhook_id"], bytes(r["sealed"])) for r in rows]
 

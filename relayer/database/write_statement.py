@@ -212,30 +212,30 @@ class Write:
 
     @cached_property
     def blobs(self) -> list[tuple[bytes, bytes]]:
-        """(id, bytes) of each envelope."""
+        """Return (id, bytes) of each envelope."""
         memories = [(m.blob_id, m.blob) for m in self.memories]
         return memories + [(e.blob_id, e.blob) for e in self.episodes]
 
     @cached_property
     def here(self) -> list[tuple[bytes, bytes]]:
-        """Those of `blobs` that the database keeps."""
+        """Return those of `blobs` that the database keeps."""
         return self.blobs if self.blobs_here else []
 
     @cached_property
     def words(self) -> list[tuple[NewMemory, int, int]]:
-        """(memory, token, frequency) of each word that is not stored yet."""
+        """Return (memory, token, frequency) of each word that is not stored yet."""
         stored = {m.memory_id for m in self.wordy}
         new = [m for m in self.memories if m.memory_id not in stored]
         return [(m, token, n) for m in new for token, n in m.postings.items()]
 
     @property
     def starts(self) -> list[int]:
-        """The place, from 1, of each memory's first token among those of all."""
+        """Return the place, from 1, of each memory's first token among those of all."""
         return [1 + end - len(m.postings) for end, m in zip(self.ends, self.memories, strict=True)]
 
     @cached_property
     def ends(self) -> list[int]:
-        """The place, from 1, of each memory's last token."""
+        """Return the place, from 1, of each memory's last token."""
         return list(accumulate(len(m.postings) for m in self.memories))
 
 

@@ -59,7 +59,7 @@ class _Encoder(Graph):
     def linear(
         self, x: str, name: str, weight: Array, bias: Array, outliers: Sequence[int] = ()
     ) -> str:
-        """`x` times the transposed `weight` (outputs, inputs), plus `bias`.
+        """Add `x` times the transposed `weight` (outputs, inputs), plus `bias`.
 
         Inputs that are `outliers` are never multiplied in 8 bits.
         """

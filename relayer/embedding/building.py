@@ -22,7 +22,7 @@ _DIM: Final = re.compile("[0-9]{1,9}")
 
 
 def build_embedder(settings: Settings) -> Embedder | None:
-    """The embedder the settings name, behind the cache; None for none.
+    """Return the embedder the settings name, behind the cache; None for none.
 
     Raises:
         Unavailable: the built-in model is not in its folder, which the message names.
@@ -48,7 +48,7 @@ def is_remote(settings: Settings) -> bool:
 
 
 def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
-    """The embedder of a model that memories still have vectors of.
+    """Return the embedder of a model that memories still have vectors of.
 
     None unless the settings still let queries go to who serves it.
     """
@@ -68,7 +68,7 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
 
 
 def dim_of(model_id: str) -> int | None:
-    """The dimension of a model's vectors; None if its id does not say it."""
+    """Return the dimension of a model's vectors; None if its id does not say it."""
     if model_id in BY_ID:
         return BY_ID[model_id].dim
     _, slash, dim = model_id.rpartition("/")
@@ -76,7 +76,7 @@ def dim_of(model_id: str) -> int | None:
 
 
 def for_storing(embedder: Embedder | None) -> Embedder | None:
-    """The embedder itself, without what is around it for queries.
+    """Return the embedder itself, without what is around it for queries.
 
     What is stored is embedded once, so a cache would only forget queries for it, and then perhaps
     by another file; and queries should not be sent together with it, to wait for all of it. Nor is

@@ -32,27 +32,29 @@ class Graph:
         self._beside: str | None = None
 
     def tensor(self, name: str, values: Array) -> str:
-        """A constant, once for each `name`."""
+        """Add a constant, once for each `name`."""
         if name not in self._tensors:
             self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
         return name
 
     def beside(self, name: str, values: Array) -> str:
-        """A constant, one in a graph, whose bytes are in the file `BESIDE`: it is mapped, not read,
-        so what is looked up in it is all that takes memory."""
+        """Add a constant, one in a graph, whose bytes are in the file `BESIDE`.
+
+        It is mapped, not read, so what is looked up in it is all that takes memory.
+        """
         self._beside = self.tensor(name, values)
         return self._beside
 
     def floats(self, name: str, values: Array) -> str:
-        """A constant in float32."""
+        """Add a constant in float32."""
         return self.tensor(name, values.astype(np.float32))
 
     def number(self, value: float) -> str:
-        """A constant without dimensions."""
+        """Add a constant without dimensions."""
         return self.floats(f"number.{value}", np.array(value))
 
     def integers(self, *values: int) -> str:
-        """A constant row of int64."""
+        """Add a constant row of int64."""
         return self.tensor(f"integers.{values}", np.array(values, np.int64))
 
     def node(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -62,7 +64,7 @@ class Graph:
     def nodes(
         self, op: str, *inputs: str, outputs: int, domain: str = "", **attributes: Any
     ) -> list[str]:
-        """The `outputs` things that `op` makes of its inputs."""
+        """Add a node that applies `op` to its inputs; return the names of its `outputs`."""
         name = f"{op}.{len(self._nodes)}"
         names = [f"{name}.{n}" for n in range(outputs)]
         self._nodes.append(
@@ -75,12 +77,15 @@ class Graph:
         self._nodes.append(helper.make_node(op, list(inputs), [name], name=name))
 
     def unit(self, x: str, *, name: str) -> None:
-        """The graph's output `name`: the rows of `x` at length 1."""
+        """Add the graph's output `name`: the rows of `x` at length 1."""
         squares = self.node("ReduceSum", self.node("Mul", x, x), self.integers(-1), keepdims=1)
         self.output("Div", x, self.node("Sqrt", squares), name=name)
 
     def serialise(self, *, name: str, dim: int) -> tuple[bytes, bytes]:
-        """The graph `name` as a file, checked, and what lies beside it; `dim` is of a vector."""
+        """Return the graph `name` as a checked file, and the file that lies beside it.
+
+        `dim` is that of a vector.
+        """
         shape = ["texts", "tokens"]
         graph = helper.make_graph(
             self._nodes,

@@ -41,7 +41,7 @@ class OlderEmbedders:
 
     @contextlib.asynccontextmanager
     async def borrow(self, model_id: str) -> AsyncIterator[Embedder | None]:
-        """The embedder of a model, open until the block ends; None if the settings name none.
+        """Yield the embedder of a model, open until the block ends; None if the settings name none.
 
         Raises whatever keeps it from loading; the next one who asks has it loaded again.
         """
@@ -55,7 +55,7 @@ class OlderEmbedders:
             self._close_unused(held)
 
     def list_loaded(self) -> list[Embedder]:
-        """Those that can be asked at once."""
+        """Return those that can be asked at once."""
         found = (_load(held.loading) for held in self._held.values())
         return [embedder for embedder in found if embedder is not None]
 

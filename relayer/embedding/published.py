@@ -113,7 +113,7 @@ BY_ID: Final = {each.model_id: each for each in (ENGLISH, MULTILINGUAL)}
 
 
 def find_published(embedder: str) -> Published:
-    """The model that the setting names, or would if it named one that runs here."""
+    """Return the model that the setting names, or would if it named one that runs here."""
     return MULTILINGUAL if embedder == MULTILINGUAL.embedder else ENGLISH
 
 

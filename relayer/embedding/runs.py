@@ -48,7 +48,7 @@ class Runs:
                     done.get_loop().call_soon_threadsafe(_tell, done, done.set_exception, stops)
 
     async def run(self, cost: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, done in a thread after all that cost less or came before.
+        """Return the result of `work`, done in a thread after all that cost less or came before.
 
         Raises:
             Unavailable: the threads end; or what `work` raises.

@@ -223,7 +223,7 @@ def _to_event(account: AccountId, entry: Row) -> Event:
 
 
 def sign_headers(secret: bytes, event: uuid.UUID, now: datetime, body: bytes) -> dict[str, str]:
-    """The headers of a post, as Standard Webhooks has them. Source: SPEC §18."""
+    """Return the headers of a post, as Standard Webhooks has them. Source: SPEC §18."""
     seconds = str(int(now.timestamp()))
     signed = f"{event}.{seconds}.".encode() + body
     digest = hmac.digest(secret, signed, hashlib.sha256)

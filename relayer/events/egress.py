@@ -79,7 +79,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port as a Host header has them."""
+        """Return host and port as a Host header has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -186,7 +186,7 @@ class Poster:
     async def post(
         self, target: Target, body: bytes, headers: Mapping[str, str], *, account: AccountId
     ) -> int:
-        """Post once, for an account; the status of an answer that takes it.
+        """Post once, for an account; return the status of an answer that takes it.
 
         Raises:
             Undelivered: it was not taken, or may not be posted there.

@@ -63,7 +63,7 @@ class Position:
 
     @classmethod
     def of(cls, seq: int, digest: bytes) -> "Position":
-        """The place of a receipt."""
+        """Return the place of a receipt."""
         return cls(seq, digest.hex()[:PLACE_DIGITS])
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Position:
 
 
 def events_of(receipt: Receipt, signed: bytes) -> list[Event]:
-    """The events that a signed receipt stands for, in order; none for the last of an account."""
+    """Return the events of a signed receipt, in order; none for the last of an account."""
     gone = [i for i in receipt.items if receipt.op == "analyze" and not i.revision]
     kept = [i for i in receipt.items if i not in gone]
     events = []
@@ -95,7 +95,7 @@ def _event(receipt: Receipt, signed: bytes, kind: str, items: Iterable[Item]) ->
 
 
 def event_id(account: AccountId, kind: str, name: str) -> uuid.UUID:
-    """The id of an event, always the same for the same account, type and name."""
+    """Return the id of an event, always the same for the same account, type and name."""
     digest = blake2b_128(account + f"{kind} {name}".encode())
     value = int.from_bytes(digest, "big")
     value = value & ~(0xF << 76) | 8 << 76
@@ -103,7 +103,7 @@ def event_id(account: AccountId, kind: str, name: str) -> uuid.UUID:
 
 
 def event_shape(event: Event) -> dict[str, Any]:
-    """An event as others see it."""
+    """Return an event as others see it."""
     return {
         "id": str(event.id),
         "type": event.type,

@@ -66,7 +66,7 @@ class Streams:
     async def open(
         self, access: Access, after: Position | None, *, follow: bool = True
     ) -> AsyncGenerator[bytes]:
-        """The events after a receipt, or from now on, as `text/event-stream`.
+        """Yield the events after a receipt, or from now on, as `text/event-stream`.
 
         All of them after one that the account does not have: it was told by a relayer whose
         database was set back or lost since, and nobody knows where the two histories part.

@@ -118,7 +118,7 @@ class Webhooks:
         return Webhook(webhook.id, webhook.host, webhook.row, shown)
 
     async def get(self, access: Access, webhook_id: uuid.UUID) -> Webhook:
-        """One webhook.
+        """Return one webhook.
 
         Raises:
             NotAllowed: the key does not own the account.
@@ -131,7 +131,7 @@ class Webhooks:
         return self._to_webhook(access.account, row)
 
     async def all(self, access: Access) -> list[Webhook]:
-        """Every webhook of the account, oldest first.
+        """Return every webhook of the account, oldest first.
 
         Raises:
             NotAllowed: the key does not own the account.
@@ -170,7 +170,7 @@ class Webhooks:
 def seal_address(
     relayer: Identity, account: AccountId, webhook_id: uuid.UUID, address: Address
 ) -> bytes:
-    """An address as it is kept."""
+    """Return an address as it is kept."""
     content = msgspec.msgpack.encode(address)
     return seal_at_rest(relayer, content, _PURPOSE, account, webhook_id.bytes)
 
@@ -178,7 +178,7 @@ def seal_address(
 def open_address(
     relayer: Identity, account: AccountId, webhook_id: uuid.UUID, sealed: bytes
 ) -> Address:
-    """An address that was kept.
+    """Return an address that was kept.
 
     Raises:
         Corrupted: altered, or of another webhook.

@@ -29,7 +29,7 @@ class Episode:
 
     @property
     def day(self) -> str:
-        """The date in UTC, ISO 8601."""
+        """Return the date in UTC, ISO 8601."""
         return self.moment.astimezone(UTC).date().isoformat()
 
 

@@ -85,7 +85,7 @@ class Item:
 
     @property
     def text(self) -> str:
-        """Its words, of all its lines."""
+        """Return its words, of all its lines."""
         return " ".join(self.parts)
 
     @property

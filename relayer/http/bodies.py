@@ -70,7 +70,7 @@ class ScoringWeights(Strict):
 
 
 def decode(body: bytes, form: type[_Form]) -> _Form:
-    """The body as its form: no conversion between JSON's types, no NaN, no lone surrogate.
+    """Return the body as its form: no conversion between JSON's types, no NaN, no lone surrogate.
 
     Bodies of our own routes must not repeat a member either: two readers of one signed body could
     see two requests.
@@ -106,7 +106,7 @@ def _complaint(found: str) -> str:
 
 
 def namespace_of(name: str) -> Namespace:
-    """The normalised namespace.
+    """Return the normalised namespace.
 
     Raises:
         BadRequest: refused by SPEC §3.
@@ -118,7 +118,7 @@ def namespace_of(name: str) -> Namespace:
 
 
 def namespaces_of(one: str | None, several: Sequence[str] | None) -> list[Namespace]:
-    """The namespaces that a query names: one, several, or the default one.
+    """Return the namespaces that a query names: one, several, or the default one.
 
     Raises:
         BadRequest: both, too many, one twice, or one is refused by SPEC §3.
@@ -134,7 +134,7 @@ def namespaces_of(one: str | None, several: Sequence[str] | None) -> list[Namesp
 
 
 def check_text(text: str, bytes_max: int, name: str = "text") -> str:
-    """The text, within its limit.
+    """Return the text, within its limit.
 
     Raises:
         BadRequest: blank.
@@ -171,7 +171,7 @@ def check_moments(**moments: datetime | None) -> None:
 
 
 def check_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    """The metadata, within its limits.
+    """Return the metadata, within its limits.
 
     Raises:
         BadRequest, TooLarge: out of range.
@@ -184,7 +184,7 @@ def check_metadata(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def tags_of(tags: Sequence[str] | None) -> list[str]:
-    """The distinct tags that a query names.
+    """Return the distinct tags that a query names.
 
     Raises:
         BadRequest: too many, too long or empty.
@@ -198,7 +198,7 @@ def tags_of(tags: Sequence[str] | None) -> list[str]:
 
 
 def moment_of(text: str | None, name: str) -> datetime | None:
-    """A moment that a query names in RFC 3339 with an offset.
+    """Return a moment that a query names in RFC 3339 with an offset.
 
     Raises:
         BadRequest: it is none.
@@ -214,5 +214,5 @@ def moment_of(text: str | None, name: str) -> datetime | None:
 
 
 def weights_of(weights: ScoringWeights | None) -> Weights:
-    """The weights, or the defaults."""
+    """Return the weights, or the defaults."""
     return Weights() if weights is None else Weights(**msgspec.structs.asdict(weights))

@@ -99,17 +99,17 @@ class SignedHeaders:
 
     @property
     def timestamp_s(self) -> int:
-        """When it was signed, in Unix seconds."""
+        """Return when it was signed, in Unix seconds."""
         return int(self.timestamp)
 
     @property
     def nonce(self) -> uuid.UUID:
-        """The nonce, which counts once."""
+        """Return the nonce, which counts once."""
         return uuid.UUID(self.nonce_text)
 
     @property
     def account(self) -> AccountId | None:
-        """The account that is named, if one is."""
+        """Return the account that is named, if one is."""
         return parse_account(self.account_text) if self.account_text else None
 
     def message(self, method: str, path: str, body: bytes) -> bytes:
@@ -392,7 +392,7 @@ class Guard:
 
 
 def path_to_verify(scope: Mapping[str, object]) -> str:
-    """The path and query as the client signed them: raw, not decoded."""
+    """Return the path and query as the client signed them: raw, not decoded."""
     raw = scope.get("raw_path") or str(scope["path"]).encode()
     query = scope.get("query_string") or b""
     assert isinstance(raw, bytes)

@@ -199,19 +199,19 @@ class Connection(HttpToolsProtocol):
             self._arriving.start()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Note that a head begins."""
         super().on_message_begin()
         self._in_head, self._head_bytes, self._unfinished_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request line."""
+        """Note a part of the request line."""
         self._head_bytes += len(url)
         if self._head_bytes > self.bounds.head_bytes_max:
             self._stop(_TOO_LARGE)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which is left out."""
+        """Note a header; leave out a trailer."""
         self._head_bytes += len(name) + len(value)  # here: of a dozen a request, a call less each
         if self._head_bytes > self.bounds.head_bytes_max:
             self._stop(_TOO_LARGE)
@@ -219,7 +219,7 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The request begins; its own deadline counts from here on."""
+        """Note that the request begins; its own deadline counts from here on."""
         if not is_unambiguous(self.headers, self.parser.get_http_version()):
             self._stop(_AMBIGUOUS)
         self._in_head = False
@@ -227,7 +227,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A whole request is there."""
+        """Note that a whole request is there."""
         super().on_message_complete()
         self._in_head, self._unfinished_bytes = True, 0
         self._arriving.stop()
@@ -241,17 +241,17 @@ class Connection(HttpToolsProtocol):
             self._arriving.start()
 
     def pause_writing(self) -> None:
-        """The client has to take what it was sent."""
+        """Note that the client has to take what it was sent."""
         super().pause_writing()
         self._taking.start()
 
     def resume_writing(self) -> None:
-        """It has."""
+        """Note that the client has taken it."""
         super().resume_writing()
         self._taking.stop()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Too long without a request; what was not taken by now never is."""
+        """Close the connection: too long without a request; what was not taken by now never is."""
         self._cut()
 
     def send_400_response(self, msg: str) -> None:
@@ -300,7 +300,7 @@ class Connection(HttpToolsProtocol):
 
 
 def bind_limits(bounds: Bounds) -> type[Connection]:
-    """The kind of connection that has these bounds, as uvicorn takes it."""
+    """Return the kind of connection that has these bounds, as uvicorn takes it."""
 
     class Bounded(Connection):
         pass

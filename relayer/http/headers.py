@@ -7,7 +7,7 @@ from litestar.types import Scope
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The value of a header, of several the first; `name` in lower case, as the server has it."""
+    """Return a header's value, of several the first; `name` in lower case, as the server has it."""
     for its, value in scope["headers"]:
         if its == name:
             return value.decode("latin-1")

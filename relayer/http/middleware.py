@@ -68,7 +68,7 @@ class JsonRequest(Request[Any, Any, Any]):
     """A request whose body is decoded once, strictly: the framework alone would convert types."""
 
     async def body(self) -> bytes:
-        """The whole body, read once; the framework's stream of it costs more than what is read.
+        """Return the whole body, read once; the framework's stream costs more than the reading.
 
         Raises:
             HTTPException: 413, it is longer than its route takes, or says so.
@@ -102,7 +102,7 @@ class JsonRequest(Request[Any, Any, Any]):
         return HTTPException(status_code=413)
 
     async def json(self) -> Any:
-        """The body in the form that the route takes.
+        """Return the body in the form that the route takes.
 
         Raises:
             BadRequest: it has another.
@@ -126,14 +126,14 @@ class JsonResponse(Response[Any]):
     """
 
     def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> Any:
-        """An application that sends it."""
+        """Return an application that sends it."""
         if type(self.content) is not dict:
             return super().to_asgi_response(app, request, **options)
         return json_answer(self.content, self.status_code or 200)
 
 
 def json_answer(content: dict[str, Any], status: int) -> ASGIApp:
-    """An application that answers with a dictionary."""
+    """Return an application that answers with a dictionary."""
     body = encode_json(content)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
 
@@ -171,7 +171,7 @@ class Bodies:
 
     @contextmanager
     def count(self, receive: Receive) -> Iterator[Receive]:
-        """A request's `receive`, whose bytes take room until the request is done.
+        """Yield a request's `receive`, whose bytes take room until the request is done.
 
         It raises `Unavailable` for bytes that have none, and they are dropped.
         """
@@ -342,7 +342,7 @@ def _request_id(request: Request[Any, Any, Any]) -> str:
 
 
 def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Response[Any]:
-    """One of our own errors."""
+    """Return the answer for one of our own errors."""
     if (cause := cause_of(error)) is not None:
         count_rejection(cause)
     return _refusal(
@@ -351,7 +351,7 @@ def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Respo
 
 
 def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """An error of the framework, in our words: its own may quote the body."""
+    """Return the answer for an error of the framework, in our words: its own may quote the body."""
     status = error.status_code
     if status >= 500:
         return unexpected_error(request, error)
@@ -373,7 +373,7 @@ def _where(error: HTTPException) -> str:
 
 
 def unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """A bug: logged by kind and place, told as nothing but that."""
+    """Return the answer for a bug: logged by kind and place, told as nothing but that."""
     log.error(
         "unexpected error",
         exc_info=error,

@@ -76,7 +76,7 @@ class Document:
 
 
 def document(routes: Sequence[BaseRoute]) -> Schema:
-    """The document of these routes."""
+    """Return the document of these routes."""
     handlers = list(_handlers(routes))
     forms = {body.annotation for _, handler in handlers if (body := handler.parsed_data_field)}
     forms |= {answer.form for _, handler in handlers for answer in _answers(handler)}

@@ -125,7 +125,7 @@ class Pages:
         is_well: Callable[[], Awaitable[bool]],
         public_url: PublicUrl,
     ) -> None:
-        """`document` gives the OpenAPI document, `is_well` says whether writes are taken."""
+        """Take `document`, which gives the OpenAPI document, and `is_well`, the readiness."""
         self._app = app
         self._document = document
         self._is_well = is_well

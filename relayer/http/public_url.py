@@ -23,11 +23,11 @@ class PublicUrl:
 
     @property
     def prefix(self) -> str:
-        """The path below which clients reach this relayer, "" at the root."""
+        """Return the path below which clients reach this relayer, "" at the root."""
         return urlsplit(self._fixed).path.rstrip("/")
 
     def of(self, request: Request[Any, Any, Any]) -> str:
-        """The absolute URL without a slash at its end."""
+        """Return the absolute URL without a slash at its end."""
         if self._fixed:
             return self._fixed
         scheme, host = request.url.scheme, request.headers.get("host", "localhost")

@@ -63,7 +63,7 @@ def weight_with_text(settings: Settings, weight: int, body_bytes: int) -> int:
 
 
 def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
-    """The windows that a request of this key counts in, the longest first."""
+    """Return the windows that a request of this key counts in, the longest first."""
     minute = now.replace(second=0, microsecond=0)
     hour = minute.replace(minute=0)
     a_minute, an_hour = timedelta(minutes=1), timedelta(hours=1)
@@ -102,13 +102,13 @@ class FullKeys:
     def note(
         self, account: AccountId, key: PublicKey, now: datetime, used: Mapping[WindowId, int]
     ) -> None:
-        """A request of now has found the key's window full."""
+        """Note that a request of now has found the key's window full."""
         if now.replace(second=0, microsecond=0) == self._minute:
             self._used[account, key] = used
 
 
 def headers(found: tuple[Room, ...]) -> list[tuple[bytes, bytes]]:
-    """The `ratelimit-…` headers of an answer: the window that is nearest to its end."""
+    """Return the `ratelimit-…` headers of an answer: the window that is nearest to its end."""
     if not found:
         return []
     room = found[0]

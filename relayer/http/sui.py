@@ -45,7 +45,7 @@ class JsonRpcAnswer(TypedDict):
 
 
 def json_rpc(request: Any) -> JsonRpcAnswer:
-    """The JSON-RPC answer that says "this package object has version 1"."""
+    """Return the JSON-RPC answer that says "this package object has version 1"."""
     if not isinstance(request, dict):
         return _rpc_error(None, -32600, "invalid request")
     call_id, params = request.get("id"), request.get("params")
@@ -79,7 +79,7 @@ def _rpc_error(call_id: Any, code: int, message: str) -> JsonRpcAnswer:
 
 
 def grpc_web_objects(body: bytes) -> bytes:
-    """The base64 gRPC-web answer of `BatchGetObjects`: whatever is asked for is a package."""
+    """Return the base64 gRPC-web answer of `BatchGetObjects`: whatever is asked is a package."""
     try:
         asked = base64.b64decode(body, validate=True).decode("latin-1")
     except ValueError:

@@ -75,7 +75,7 @@ class AccountChange:
         *,
         op: str | None = None,
     ) -> list[tuple[int, bytes]]:
-        """One receipt (seq, signed) per namespace and epoch, over what was done there."""
+        """Sign one receipt (seq, signed) per namespace and epoch, over what was done there."""
         receipts, heads = chained(
             self._signing.identity, self._act(op), self._heads, subjects, names
         )
@@ -90,7 +90,7 @@ class AccountChange:
         *,
         op: str | None = None,
     ) -> tuple[int, bytes]:
-        """One receipt (seq, signed) over these items, of one namespace and epoch or of none."""
+        """Sign one receipt (seq, signed) over these items, of one namespace and epoch or none."""
         signed, heads = next_receipt(
             self._signing.identity, self._act(op), self._heads, tuple(items), namespace, epoch
         )
@@ -98,11 +98,11 @@ class AccountChange:
         return self.receipt_seq, signed
 
     def sign_state(self, state: SignedState) -> bytes:
-        """The journal's object that says what holds of a memory."""
+        """Sign the journal's object that says what holds of a memory."""
         return sign_state(self._signing.identity, state)
 
     def sign_namespace(self, named: NamedKey) -> bytes:
-        """The journal's object that names a namespace and its key's id."""
+        """Sign the journal's object that names a namespace and its key's id."""
         return sign_namespace(self._signing.identity, named)
 
     def continue_grants(self, serial: int) -> None:

@@ -89,7 +89,9 @@ class Outbox:
         blobs: Sequence[tuple[bytes, bytes]],
         first: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Connection]:
-        """The transaction that comes to refer to (name, bytes) blobs, which an outside store has.
+        """Yield the transaction that comes to refer to blobs, which an outside store has.
+
+        The blobs are (name, bytes).
 
         They come first, so that no row is without its blob. A process or machine that slept until
         their grace was over puts them again. `first` is done in it before the account is locked.

@@ -45,7 +45,7 @@ def chained(
     subjects: Iterable[Subject],
     names: Mapping[int, Namespace],
 ) -> tuple[list[tuple[int, bytes]], Heads]:
-    """One (seq, receipt) per namespace and epoch, over what was done there, and the heads then."""
+    """Return one (seq, receipt) per namespace and epoch of what was done, and the heads then."""
     ordered = sorted(subjects, key=lambda s: (s.namespace_id, s.epoch))
     receipts: list[tuple[int, bytes]] = []
     for (number, epoch), group in groupby(ordered, key=lambda s: (s.namespace_id, s.epoch)):
@@ -63,7 +63,7 @@ def next_receipt(
     namespace: Namespace | None = None,
     epoch: int | None = None,
 ) -> tuple[bytes, Heads]:
-    """The receipt that follows these heads, and the heads after it.
+    """Return the receipt that follows these heads, and the heads after it.
 
     Its time is never before that of the receipt in front of it, whatever clock timed the act.
     """

@@ -170,7 +170,7 @@ def _object(account_change: AccountChange, wanted: _Wanted) -> rows.NewState:
 
 
 def changed(row: Row, change: Change) -> State:
-    """The state that a memory's row says, with what is to hold from now on."""
+    """Return the state that a memory's row says, with what is to hold from now on."""
     beside = ("expires_at", "has_default_life", "merged")
     said = {n: value for n, value in change.items() if n not in beside}
     return replace(state_of(row), **said)  # type: ignore[arg-type]  # a Change names members of State

@@ -94,7 +94,7 @@ class Analysis:
 
     @property
     def extractor(self) -> str:
-        """The name of who finds facts here, as long as it does not fail."""
+        """Return the name of who finds facts here, as long as it does not fail."""
         return self._extractor.name
 
     async def analyze(self, caller: Caller, conversation: Conversation) -> Analyzed:

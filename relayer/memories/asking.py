@@ -35,7 +35,7 @@ class Asking:
         self._model = model
 
     async def ask(self, caller: Caller, query: Query) -> Answer:
-        """A model's answer to a question, from what is recalled for it.
+        """Return a model's answer to a question, from what is recalled for it.
 
         Raises:
             NotConfigured: there is no model.

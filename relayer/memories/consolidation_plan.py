@@ -62,13 +62,13 @@ class Work:
 
     @property
     def run_id(self) -> uuid.UUID:
-        """The run's; a plan has none."""
+        """Return the id of the run; a plan has none."""
         assert self.row is not None
         return uuid.UUID(str(self.row["run_id"]))
 
     @property
     def since(self) -> datetime:
-        """From when on what was stored is compared with everything."""
+        """Return the time from when on what was stored is compared with everything."""
         return EPOCH if self.last is None else self.last - OVERLAP
 
 
@@ -82,7 +82,7 @@ class OpenedEpisode:
 
     @property
     def source(self) -> tuple[uuid.UUID, bytes]:
-        """Its id and the blob that was read."""
+        """Return its id and the blob that was read."""
         return self.row["memory_id"], self.row["blob_id"]
 
 
@@ -162,11 +162,11 @@ class Planner:
         return list(planned.values()), False
 
     async def last_run(self, scope: Scope) -> datetime | None:
-        """When the namespace's last run that looked at all of it had begun."""
+        """Return when the namespace's last run that looked at all of it had begun."""
         return await run_rows.last_run(self._database, scope)
 
     async def page(self, work: Work, position: int) -> list[Row]:
-        """The next (memory_id, seq) of what is to be compared with everything."""
+        """Return the next (memory_id, seq) of what is to be compared with everything."""
         return await rows.page(
             self._database, work.scope, since=work.since, after=position, limit=COMPARED_AT_ONCE
         )
@@ -204,7 +204,7 @@ class Planner:
         return [opened[i] for i in ids if i in opened]
 
     async def stale(self, work: Work) -> list[Row]:
-        """Memories that may no longer hold."""
+        """Return memories that may no longer hold."""
         now = work.scope.now
         return await rows.stale(
             self._database,
@@ -218,8 +218,10 @@ class Planner:
     async def groups(
         self, work: Work
     ) -> AsyncIterator[tuple[run_rows.GroupCursor, list[uuid.UUID]]]:
-        """Episodes that belong together and their place, the oldest that this run has not passed
-        first."""
+        """Yield episodes that belong together and their place.
+
+        The oldest that this run has not passed come first.
+        """
         assert work.row is not None
         moment, seq = work.row["group_moment"], work.row["group_seq"]
         place = None if moment is None else (moment, seq)
@@ -241,7 +243,7 @@ class Planner:
         )
 
     async def episodes(self, work: Work, ids: Sequence[uuid.UUID]) -> list[OpenedEpisode]:
-        """Episodes as a model may see them."""
+        """Return episodes as a model may see them."""
         read = []
         for row, draft in await self._opened(work, ids):
             text, _ = await without_secrets(work.access, draft.text)
@@ -250,7 +252,7 @@ class Planner:
         return read
 
     async def newest_episodes(self, work: Work) -> list[OpenedEpisode]:
-        """The newest episodes, in which procedures are looked for."""
+        """Return the newest episodes, in which procedures are looked for."""
         ids = await rows.newest_episodes(self._database, work.scope, limit=NEWEST_MAX)
         return await self.episodes(work, ids)
 

@@ -30,7 +30,7 @@ def settled(
     settings: AccountSettings,
     now: datetime,
 ) -> dict[uuid.UUID, Change]:
-    """The changes that new memories bring: memory id → what holds of it from now on.
+    """Return the changes that new memories bring: memory id → what holds of it from now on.
 
     `contradicting` are new memories that each speak against another, `standing` has those others as
     far as they live, `reviews` what new ones are held back for, and `said_again` the memories that

@@ -57,7 +57,7 @@ class Conversation:
 
     @property
     def said_at(self) -> datetime | None:
-        """When it was said, as far as that is known; None for now."""
+        """Return when it was said, as far as that is known; None for now."""
         return self.occurred_at or self.kept_at
 
 
@@ -105,7 +105,7 @@ class Analyzed:
 
 
 def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
-    """The conversation that was sealed as a turn."""
+    """Return the conversation that was sealed as a turn."""
     return Conversation(
         text=draft.text,
         namespace=draft.namespace,
@@ -166,8 +166,10 @@ def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) ->
 
 
 def marks_under(caller: Caller, conversation: Conversation, item: int) -> list[tuple[bytes, bytes]]:
-    """(mark, text mark) of a fact by its number, or of the `WHOLE`, under each epoch; none without
-    an idempotency key."""
+    """Return (mark, text mark) of a fact by its number, or of the `WHOLE`, under each epoch.
+
+    There are none without an idempotency key.
+    """
     return idempotency_marks(
         caller.access,
         caller.keys.of(conversation.namespace),
@@ -185,7 +187,7 @@ def drafts_of(
     held_back: Sequence[Memory],
     settings: AccountSettings,
 ) -> list[Draft]:
-    """Facts as they are to be stored; `related` as the extractor was shown them.
+    """Return facts as they are to be stored; `related` as the extractor was shown them.
 
     Nobody is shown what is held back, but what says the same is not stored beside it.
     """
@@ -270,8 +272,10 @@ def _at_that_time(memory: Memory, fact: Fact) -> bool:
 def outcome(
     stored: Remembered, kept: uuid.UUID | None, redacted: dict[str, int], extractor: str
 ) -> Analyzed:
-    """The answer; what was known is not among the facts, also where another request stored it
-    just before."""
+    """Return the answer; what was known is not among the facts.
+
+    That holds also where another request stored it just before.
+    """
     new = {item.id for item in stored.items if not item.duplicate}
     return Analyzed(
         [item for item in stored.items if item.id in new],

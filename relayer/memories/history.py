@@ -42,7 +42,7 @@ class Histories:
     async def history(
         self, caller: Caller, memory_id: uuid.UUID, *, before: int = EVERY_REVISION
     ) -> History:
-        """A memory's revisions, newest first, as many as fit into one answer, and its links.
+        """Return a memory's revisions, newest first, as many as fit into one answer, and its links.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
@@ -63,7 +63,7 @@ class Histories:
         return History(memory_id, await self._opener.open_all(caller, page), links, cursor)
 
     async def revision(self, caller: Caller, memory_id: uuid.UUID, revision: int) -> Memory:
-        """One revision of a memory.
+        """Return one revision of a memory.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.

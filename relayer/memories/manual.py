@@ -75,7 +75,7 @@ class Manual:
         ciphertext: bytes,
         vector: npt.NDArray[np.floating],
     ) -> tuple[uuid.UUID, str]:
-        """(memory id, blob id) of stored foreign bytes.
+        """Store foreign bytes, and return (memory id, blob id).
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.

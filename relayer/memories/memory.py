@@ -62,7 +62,7 @@ class MemoryService:
         self._clock = clock
 
     def now(self) -> datetime:
-        """The service's clock."""
+        """Return the time by the service's clock."""
         return self._clock()
 
     async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
@@ -90,7 +90,7 @@ class MemoryService:
         source: str | None = None,
         **filters: Unpack[Narrowing],
     ) -> Page[Memory]:
-        """A page of memories, newest first; with all of these `tags`, and of this `source`.
+        """Return a page of memories, newest first; with all of these `tags`, and of this `source`.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
@@ -120,7 +120,7 @@ class MemoryService:
         return Page(await self._opener.open_all(caller, page), following(found, page, limit))
 
     async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
-        """One memory.
+        """Return one memory.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
@@ -165,7 +165,7 @@ class MemoryService:
     async def find_beginning(
         self, access: Access, beginnings: Sequence[str]
     ) -> list[list[uuid.UUID]]:
-        """For each beginning of hexadecimal digits, ids of living memories the key may read."""
+        """Return, for each beginning of hex digits, ids of living memories the key may read."""
         ranges = [
             (uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f")))
             for digits in beginnings
@@ -180,7 +180,7 @@ class MemoryService:
         )
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
-        """Id → (namespace, blob_id, state) of living memories and turns the key may read."""
+        """Return id → (namespace, blob_id, state) of living memories and turns the key may read."""
         found = await rows.states(
             self._database,
             account=access.account,

@@ -57,7 +57,7 @@ class Merge:
 
 
 def telling_words(draft: Draft) -> list[str]:
-    """The index terms that whatever says the same has as well; none of what is never merged."""
+    """Return the index terms that all which says the same shares; none if it is never merged."""
     if len(draft.text) > FACT_CHARS_MAX:
         return []
     return sorted(set(words(draft.text)) - _PASSED_OVER)
@@ -76,7 +76,7 @@ def merge_of(one: Candidate, other: Candidate) -> Merge | None:
 
 
 def merges_of(pairs: Iterable[tuple[Candidate, Candidate]]) -> list[Merge]:
-    """The merges of these pairs that can be done at once: nobody is merged twice, or kept then."""
+    """Return the merges of these pairs that can be done at once; each memory is in one alone."""
     chosen: list[Merge] = []
     kept: set[uuid.UUID] = set()
     merged: set[uuid.UUID] = set()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of some computing of this size, in a thread when there is much of it."""
+    """Return the result of some computing of this size, in a thread when there is much of it."""
     if size < OFFLOADED_MIN:
         return work(*arguments, **named)
     return await asyncio.to_thread(work, *arguments, **named)

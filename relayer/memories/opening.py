@@ -64,7 +64,7 @@ class Page(list[T]):
 
 
 async def readable(database: Database, access: Access, memory_id: uuid.UUID, now: datetime) -> Row:
-    """The row of a living memory that a key may know of.
+    """Return the row of a living memory that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
@@ -85,7 +85,7 @@ class Opener:
         self.embeds = embeds
 
     async def open_rows(self, caller: Caller, found: Sequence[Row]) -> list[Memory | None]:
-        """The memories behind rows, in their order; None where the blob is lost or altered.
+        """Return the memories behind rows, in their order; None where the blob is lost or altered.
 
         Raises:
             NotAllowed: `unlock_required`.
@@ -113,8 +113,9 @@ class Opener:
         return blobs | {i: fetched[name] for i, name in names.items() if name in fetched}
 
     async def open_all(self, caller: Caller, found: Sequence[Row]) -> list[Memory]:
-        """The memories behind rows, in their order; one that is lost or altered is shown as that,
-        for it must not hide what is behind it.
+        """Return the memories behind rows, in their order.
+
+        One that is lost or altered is shown as that, for it must not hide what is behind it.
 
         Raises:
             NotAllowed: `unlock_required`.
@@ -168,7 +169,7 @@ class Opener:
 
 
 def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:
-    """The draft and writer sealed in a row's blob.
+    """Return the draft and writer sealed in a row's blob.
 
     Raises:
         NotAllowed: `unlock_required`.
@@ -179,7 +180,7 @@ def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[
 
 
 def shown_id(row: Row) -> uuid.UUID:
-    """The id of the memory whose revision a row keeps: that of the row itself for the current."""
+    """Return the id of the memory whose revision a row keeps; the row's own for the current."""
     memory_id: uuid.UUID = row["revision_of"] or row["memory_id"]
     return memory_id
 
@@ -193,7 +194,7 @@ def has_key(keys: Keys, row: Row) -> bool:
 
 
 def key_of(keys: Keys, row: Row) -> NamespaceKey:
-    """The key that a row was sealed under.
+    """Return the key that a row was sealed under.
 
     Raises:
         NotAllowed: `unlock_required`.
@@ -216,8 +217,10 @@ def fitting(
     *,
     size_in: Callable[[Row], int] = size_of,
 ) -> Sequence[Row]:
-    """The first of these rows, one at least, that together have no more bytes than that; each has
-    `size_in` of them."""
+    """Return the first of these rows, one at least, that together have no more bytes than that.
+
+    Each has `size_in` of them.
+    """
     size = 0
     for n, row in enumerate(found):
         size += size_in(row)
@@ -227,7 +230,7 @@ def fitting(
 
 
 def following(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | None:
-    """The cursor of the page behind this one of what was found; None if there surely is none."""
+    """Return the cursor of the page behind this one; None if there surely is none."""
     return page[-1]["seq"] if len(page) < len(found) or len(found) == limit else None
 
 
@@ -254,7 +257,7 @@ def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory 
 
 
 def as_memory(row: Row, draft: Draft | None) -> Memory:
-    """A row and what its blob said; None for foreign ciphertext and for what cannot be opened."""
+    """Return a row with its blob's draft; None for foreign ciphertext and what cannot be opened."""
     return Memory(
         id=shown_id(row),
         blob_id=to_base64url(row["blob_id"]),

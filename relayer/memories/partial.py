@@ -46,7 +46,7 @@ class Partial:
 
     @classmethod
     def of(cls, text: str, passages: Sequence[str]) -> "Partial":
-        """The beginning; passages are exact substrings, in order."""
+        """Return the beginning; passages are exact substrings, in order."""
         spans, at = list[tuple[int, int]](), 0
         for passage in passages:
             # The same words may stand earlier as well, and are as good there.

@@ -132,7 +132,7 @@ class RecallService:
 
     @time_stage("recall.whole")
     async def recall(self, caller: Caller, query: Query) -> Recalled:
-        """The memories that answer a query, best first.
+        """Return the memories that answer a query, best first.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
@@ -368,7 +368,10 @@ def _text(found: RecalledMemory) -> str:
 
 
 def redacted_query(caller: Caller, query: Query) -> Query:
-    """The query as it may be embedded or shown to a model; stored texts hold the same marks."""
+    """Return the query without secrets, to be embedded or shown to a model.
+
+    Stored texts hold the same marks.
+    """
     if not caller.access.settings.redact:
         return query
     goal = None if query.goal is None else redact(query.goal)[0]

@@ -104,7 +104,7 @@ class Known:
     facts: Mapping[int, Row] = field(default_factory=dict)
 
     def revisions(self, prepared: Sequence[Prepared]) -> dict[uuid.UUID, int]:
-        """The memories that say the same as a draft → the revision that does."""
+        """Return the memories that say the same as a draft → the revision that does."""
         by_fact = {row["memory_id"]: row["revision"] for row in self.facts.values()}
         alike = [p.draft.same_as for n, p in enumerate(prepared) if self._is_alike(n)]
         return {m.id: m.revision for m in alike if m is not None} | by_fact
@@ -123,7 +123,7 @@ def idempotency_marks(
     route: str,
     item: int,
 ) -> list[tuple[bytes, bytes]]:
-    """(mark, text mark) of a caller's key under each epoch, newest first; none without a key."""
+    """Return (mark, text mark) of a caller's key under each epoch, newest first; none without."""
     if caller_key is None:
         return []
     return [
@@ -138,7 +138,7 @@ def idempotency_marks(
 
 
 def marked_memory(marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]) -> Row | None:
-    """The memory that an idempotency key led to before, as `find_marks` gives it.
+    """Return the memory that an idempotency key led to before, as `find_marks` gives it.
 
     Raises:
         Conflict: it came with another text then.
@@ -212,15 +212,17 @@ def _longer(prepared: Sequence[Prepared], by_fact: Mapping[int, Row]) -> dict[uu
 
 
 def without_same(p: Prepared, gone: Collection[uuid.UUID]) -> Prepared:
-    """A draft that was taken for the same as a memory, without that if the memory is gone."""
+    """Return a draft taken for the same as a memory, without that if the memory is gone."""
     if p.draft.same_as is None or p.draft.same_as.id not in gone:
         return p
     return replace(p, draft=replace(p.draft, same_as=None))
 
 
 def first_of_each(prepared: Sequence[Prepared], known: Known) -> dict[int, Prepared]:
-    """Number → draft to store: unknown ones, and of equal ones the first, as long as any of them
-    is to be kept."""
+    """Return number → draft to store: unknown ones, and of equal ones the first.
+
+    It is stored as long as any of them is to be kept.
+    """
     first: dict[tuple[int, bytes], int] = {}
     fresh: dict[int, Prepared] = {}
     for n, p in enumerate(prepared):
@@ -236,7 +238,7 @@ def first_of_each(prepared: Sequence[Prepared], known: Known) -> dict[int, Prepa
 
 
 def said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid.UUID]:
-    """Memories that were said once more: not merely once more in the same conversation.
+    """Return memories that were said once more: not merely once more in the same conversation.
 
     A long conversation is analyzed window by window, each with what the one before it had.
     """
@@ -292,7 +294,7 @@ def outcomes(
 def new_marks(
     prepared: Sequence[Prepared], memories: dict[int, rows.NewMemory], known: Known
 ) -> list[rows.Mark]:
-    """Marks for every draft with an idempotency key that was not seen before."""
+    """Return marks for every draft with an idempotency key that was not seen before."""
     ids = [s.id for s in outcomes(prepared, memories, known)]
     return [
         rows.Mark(*p.marks[0], ids[n])

@@ -43,7 +43,7 @@ class RelatedMemories:
         self._clock = clock
 
     async def related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
-        """Memories the conversation touches, and the newest, so that the model knows them.
+        """Return memories the conversation touches, and the newest, so that the model knows them.
 
         Windows of a session overlap: the newest memories are what its earlier messages gave.
         """
@@ -65,7 +65,7 @@ class RelatedMemories:
     async def newest(
         self, caller: Caller, namespace: Namespace, state: str = ACTIVE
     ) -> list[Memory]:
-        """The newest memories of a namespace that open to text."""
+        """Return the newest memories of a namespace that open to text."""
         account = caller.access.account
         if (entry := await self._namespaces.find(account, namespace)) is None:
             return []
@@ -82,6 +82,6 @@ class RelatedMemories:
         return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
 
     async def held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
-        """The newest that were rejected, and that wait for approval."""
+        """Return the newest that were rejected, and that wait for approval."""
         states = (REJECTED, PENDING_REVIEW)
         return [m for state in states for m in await self.newest(caller, namespace, state)]

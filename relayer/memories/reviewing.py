@@ -43,7 +43,7 @@ class Reviewer:
     async def waiting(
         self, caller: Caller, namespaces: Sequence[Namespace], *, before_seq: int, limit: int
     ) -> Page[Doubtful]:
-        """A page of memories that wait for approval or contradict others, newest first.
+        """Return a page of memories that wait for approval or contradict others, newest first.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.

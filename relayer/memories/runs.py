@@ -68,7 +68,7 @@ class Runs:
         self._clock = clock
 
     async def start(self, caller: Caller, namespace: Namespace) -> Row:
-        """The run of a namespace that is unfinished, or a new one.
+        """Return the run of a namespace that is unfinished, or a new one.
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
@@ -100,8 +100,10 @@ class Runs:
         return row
 
     async def due(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
-        """Pages of (account_id, namespace_id, namespace) whose time has come, of one account or of
-        all."""
+        """Yield pages of (account_id, namespace_id, namespace) whose time has come.
+
+        They are of one account or of all.
+        """
         now, after = self._clock(), rows.START
         while page := await rows.due(
             self._database, now=now, account=account, after=after, limit=DUE_PAGE
@@ -116,8 +118,10 @@ class Runs:
             await self._begin(relayer, Namespace(due["namespace"]), due["namespace_id"])
 
     async def unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
-        """Pages of (account_id, run_id, namespace) of runs that are to go on, of one account or of
-        all."""
+        """Yield pages of (account_id, run_id, namespace) of runs that are to go on.
+
+        They are of one account or of all.
+        """
         after = rows.START
         while page := await rows.unfinished(
             self._database, account=account, after=after, limit=DUE_PAGE
@@ -133,7 +137,7 @@ class Runs:
         before: uuid.UUID | None,
         limit: int,
     ) -> list[Row]:
-        """A page of runs in what the key may read, newest first.
+        """Return a page of runs in what the key may read, newest first.
 
         Raises:
             NotAllowed: not a reader of the namespace that was named.
@@ -146,7 +150,7 @@ class Runs:
         )
 
     async def get(self, access: Access, run_id: uuid.UUID) -> Row:
-        """One run.
+        """Return one run.
 
         Raises:
             NotFound: absent, somebody else's, or of a namespace the key may not read.
@@ -159,7 +163,7 @@ class Runs:
     async def actions(
         self, access: Access, run_id: uuid.UUID, *, after: uuid.UUID | None, limit: int
     ) -> list[Row]:
-        """A page of what a run did, in order; who asks has seen the run."""
+        """Return a page of what a run did, in order; who asks has seen the run."""
         return await rows.actions(
             self._database, account=access.account, run_id=run_id, after=after, limit=limit
         )

@@ -41,7 +41,10 @@ class SealedTurns:
     async def seal(
         self, caller: Caller, conversation: Conversation, state: str
     ) -> tuple[rows.NewEpisode, NamespaceEntry]:
-        """A conversation as a turn in one of the states, not stored yet; and its namespace."""
+        """Seal a conversation as a turn in one of the states; return its namespace, too.
+
+        The turn is not stored yet.
+        """
         key = caller.keys.of(conversation.namespace)[0]
         entry = await self._namespaces.ensure(caller.access, key, caller.keys.lender)
         draft, turn_id = as_draft(conversation), new_id()
@@ -65,7 +68,7 @@ class SealedTurns:
         return turn, entry
 
     async def said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
-        """The turn that says the same and waits or is kept, under whichever epoch."""
+        """Return the turn that says the same and waits or is kept, under whichever epoch."""
         account, turn = caller.access.account, as_draft(conversation)
         if (entry := await self._namespaces.find(account, turn.namespace)) is None:
             return None
@@ -79,14 +82,14 @@ class SealedTurns:
         return found[0] if found else None
 
     async def pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
-        """The row of a turn that waits for its facts; None when it is done, failed or gone."""
+        """Return the row of a turn that waits for its facts; None if it is done, failed or gone."""
         row = await episode_rows.find_episode(
             self._database, account=account, episode_id=turn_id, now=self._clock()
         )
         return row if row is not None and row["state"] == rows.PENDING else None
 
     async def kept(self, access: Access, turn_id: uuid.UUID) -> Row:
-        """The row of a turn that is kept beside its facts.
+        """Return the row of a turn that is kept beside its facts.
 
         Raises:
             NotFound: there is no such turn, or the key may not read its namespace.

@@ -25,12 +25,14 @@ SECRET_CHARACTERS_MAX: Final = 4_096
 
 
 async def without_secrets(access: Access, text: str) -> tuple[str, dict[str, int]]:
-    """A text as it may be stored or shown to a model, and how many secrets went, by kind."""
+    """Return a text as it may be stored or shown to a model, and how many secrets went, by kind."""
     return await offload(len(text), redact, text) if access.settings.redact else (text, {})
 
 
 async def beginning_without_secrets(access: Access, text: str, characters: int) -> str:
-    """The first characters of a text as they may be shown to a model; the rest is not looked at.
+    """Return the first characters of a text as they may be shown to a model.
+
+    The rest is not looked at.
 
     A secret that is cut where the looking ends is not recognised: what could be one is not shown.
     """
@@ -51,7 +53,7 @@ def new_memory(
     created_at: datetime,
     stored_at: datetime | None = None,
 ) -> rows.NewMemory:
-    """The rows of a sealed draft; `stored_at` where that is not when the memory was created."""
+    """Return the rows of a sealed draft; `stored_at` if that is not when the memory was made."""
     word_count, source, postings = index_entries(key, draft)
     return rows.NewMemory(
         memory_id=address.memory,
@@ -104,7 +106,7 @@ def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:
 def fingerprints_of(
     epochs: Sequence[NamespaceKey], draft: Draft
 ) -> tuple[list[bytes], list[bytes]]:
-    """A draft's fingerprint under each of these keys; and those of its text as any other kind."""
+    """Return a draft's fingerprint under each of these keys; and its text's as any other kind."""
     own, other_kinds = list[bytes](), list[bytes]()
     kinds = [draft.kind, *(kind for kind in KINDS if kind != draft.kind)]
     for key in epochs:
@@ -117,7 +119,10 @@ def fingerprints_of(
 
 
 def index_entries(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
-    """A draft's rounded number of words, its source's token, and token → clipped frequency."""
+    """Return a draft's rounded number of words, its source's token, and token → frequency.
+
+    Frequencies are clipped.
+    """
     terms = words(draft.text)
     postings = index.postings(
         key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
@@ -126,5 +131,5 @@ def index_entries(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dic
 
 
 def source_token(key: NamespaceKey, draft: Draft) -> int | None:
-    """The token of a draft's source, by which memories of one source are told apart."""
+    """Return the token of a draft's source, by which memories of one source are told apart."""
     return None if draft.source is None else index.token(key, "s", draft.source)

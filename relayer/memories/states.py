@@ -42,7 +42,7 @@ class StateChanger:
     async def set_state(
         self, access: Access, memory_id: uuid.UUID, change: Change
     ) -> tuple[State, bytes | None]:
-        """The whole state of a memory from now on, and the receipt if that is new.
+        """Set a memory's state; return all of it from now on, and the receipt if that is new.
 
         `superseded_at` follows from `superseded_by`; a pin takes an end away that nobody asked for.
 

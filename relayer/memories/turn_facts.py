@@ -138,7 +138,7 @@ class TurnFacts:
     async def origin(
         self, caller: Caller, conversation: Conversation, *, may_wait: bool
     ) -> Origin | None:
-        """The turn that facts come from, if it waits, which it may, is kept or is to be kept."""
+        """Return the turn that facts come from, if it waits, is kept or is to be kept."""
         keep = caller.access.settings.keep_turns
         if not keep and not may_wait:
             return None

@@ -51,7 +51,7 @@ class Turn:
 async def readable_turn(
     database: Database, access: Access, turn_id: uuid.UUID, now: datetime, *, states: Set[str]
 ) -> Row:
-    """The row of a turn in one of these states that a key may know of.
+    """Return the row of a turn in one of these states that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
@@ -85,7 +85,7 @@ class Turns:
         before: Place = LAST_PLACE,
         limit: int,
     ) -> list[Turn]:
-        """A page of turns, newest first, after that place.
+        """Return a page of turns, newest first, after that place.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
@@ -104,7 +104,7 @@ class Turns:
         return await self._opened(caller, found)
 
     async def get(self, caller: Caller, turn_id: uuid.UUID) -> Turn:
-        """One turn.
+        """Return one turn.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.

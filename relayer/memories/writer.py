@@ -74,7 +74,7 @@ class Writer:
         self._embeds = embeds
 
     async def place(self, caller: Caller, namespace: Namespace) -> NamespaceEntry:
-        """The namespace that a caller seals something for under its newest key, made if it is new.
+        """Return the namespace that a caller seals for under its newest key; make it if it is new.
 
         Raises:
             BadRequest, NotAllowed, NotAuthenticated: as `Namespaces.ensure`.

@@ -127,7 +127,7 @@ class Batch:
 
     @property
     def blobs(self) -> list[tuple[bytes, bytes]]:
-        """(id, bytes) of each envelope."""
+        """Return (id, bytes) of each envelope."""
         memories = [(m.blob_id, m.blob) for m in self.memories]
         return memories + [(e.blob_id, e.blob) for e in self.episodes]
 
@@ -145,13 +145,15 @@ class Batch:
 
     @property
     def wordy(self) -> list[rows.NewMemory]:
-        """Those whose words are so many that they are stored before the account is locked; what is
-        restored may have some of its own there still."""
+        """Return memories with so many words that these are stored before the account is locked.
+
+        What is restored may have some of its own there still.
+        """
         if self.op == "restore":
             return []
         return [m for m in self.memories if len(m.postings) > WORDS_FEW]
 
     @property
     def epochs(self) -> list[int]:
-        """Those that its envelopes are sealed under."""
+        """Return those that its envelopes are sealed under."""
         return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]

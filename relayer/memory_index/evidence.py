@@ -79,7 +79,7 @@ class _Words:
 
 
 def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
-    """As `database.recall.gather`, of these namespaces; `filters.as_of` is not looked at."""
+    """Gather evidence like `database.recall.gather`; `filters.as_of` is not looked at."""
     filters, count = search.filters, search.candidates
     segments = _to_segments(namespaces, search.scopes)
     memories = join([p.namespace.memories for p in segments])
@@ -124,7 +124,7 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
 
 
 async def gather_aside(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
-    """The same, beside the loop where it takes long."""
+    """Gather the same evidence, beside the loop where it takes long."""
     if _is_much(namespaces, search.scopes):
         return await asyncio.to_thread(gather, namespaces, search)
     return gather(namespaces, search)
@@ -136,7 +136,7 @@ async def nearest_memories(
     now: datetime,
     limit: int,
 ) -> Nearest:
-    """As `database.recall.search_manual`, of this namespace."""
+    """Search this namespace like `database.recall.search_manual`."""
     work = partial(_nearest, namespace, embeddings, now, limit)
     is_much = len(namespace.memories) + _comparison_cost(namespace, embeddings) > AT_ONCE_MAX
     return await asyncio.to_thread(work) if is_much else work()

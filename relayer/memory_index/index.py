@@ -122,7 +122,7 @@ class MemoryIndex:
     async def rows(
         self, account: AccountId, loaded: Sequence[LoadedNamespace], seqs: Sequence[int]
     ) -> dict[int, Row]:
-        """Number → row of those memories that still live; `loaded` are the namespaces searched.
+        """Return number → row of memories that still live; `loaded` are the namespaces searched.
 
         Raises:
             Unavailable: the database is away.

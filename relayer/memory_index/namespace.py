@@ -59,17 +59,17 @@ class Memories:
         return len(self.seq)
 
     def at(self, positions: Ints | Bools) -> "Memories":
-        """Those at these positions."""
+        """Return those at these positions."""
         return Memories(*(column[positions] for column in self.columns))
 
     @property
     def columns(self) -> list[npt.NDArray[Any]]:
-        """All that is known of them."""
+        """Return all that is known of them."""
         return [getattr(self, column.name) for column in fields(self)]
 
 
 def join(parts: Sequence[Memories]) -> Memories:
-    """The memories of several, one after the other; of one, itself."""
+    """Return the memories of several, one after the other; of one, itself."""
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part.columns for part in parts), strict=True)
@@ -102,7 +102,7 @@ class LoadedNamespace:
         return sum(column.nbytes for column in self.memories.columns) + vectors + words
 
     def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
-        """Number → version of those of these memories that are here."""
+        """Return number → version of those of these memories that are here."""
         wanted = np.array(seqs, np.int64)
         at, here = _positions(wanted, self.memories.seq)
         return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
@@ -117,7 +117,7 @@ class LoadedNamespace:
 
 
 def empty(namespace_id: int) -> LoadedNamespace:
-    """A namespace of which nothing was read yet."""
+    """Return a namespace of which nothing was read yet."""
     return LoadedNamespace(
         namespace_id,
         documents=0,
@@ -136,7 +136,7 @@ def estimate_sizes(extent: Extent) -> Ints:
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
-    """The namespace with what differs as the pages have it; memories that none has are gone."""
+    """Return the namespace with the pages' differences; memories that no page has are gone."""
     counts = now.counts
     if not len(now.seqs):
         return replace(before, documents=counts.memory_count, words=counts.word_count)

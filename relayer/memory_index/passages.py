@@ -52,8 +52,7 @@ class _Columns:
     """
 
     def __init__(self, first: Floats, places: Ints | None, parts: Sequence[Vectors]) -> None:
-        """With those columns of the first, (dim, …), or all, and the vectors of all parts behind
-        them."""
+        """Hold those columns of the first, (dim, …), or all, and behind them those of all parts."""
         count = first.shape[1] if places is None else len(places)
         taken = count + sum(map(len, parts))
         room = _in_lanes(taken + taken // SPARE_SHARE)
@@ -102,7 +101,7 @@ class Passages:
 
     @property
     def units(self) -> Floats:
-        """(dim, v) float32. By columns, products with a query take half as long as by rows."""
+        """Return (dim, v) float32: by columns, products with a query take half as long."""
         return self._all if self.places is None else self._all[:, self.places]
 
     @property
@@ -117,13 +116,13 @@ class Passages:
         return self.at.nbytes + places + self.columns.whole.nbytes
 
     def cosines(self, unit: Floats) -> Floats:
-        """(v,) of each with one of length 1, (dim,); the same for equal ones, to the last digit."""
+        """Return (v,) cosines with a vector of length 1, (dim,); equal ones get the very same."""
         lanes = self.columns.whole[:, : _in_lanes(self.end)]
         cosines: Floats = (unit @ lanes)[: self.end]
         return cosines if self.places is None else cosines[self.places]
 
     def keep(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
-        """Those of memories that are kept, where these are now, and behind them those of all parts.
+        """Return those of kept memories, where these are now, with those of all parts behind.
 
         The columns of the others stay until they are too many: to leave out a few copies all.
         """
@@ -140,7 +139,7 @@ class Passages:
         return its._apart(parts)
 
     def join(self, parts: Sequence[Part]) -> "Passages":
-        """These, and behind them those of all parts."""
+        """Return these, and behind them those of all parts."""
         count = sum(len(at) for at, _ in parts)
         if not count:
             return self

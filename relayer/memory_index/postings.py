@@ -39,8 +39,10 @@ class Postings:
         return self.tokens.nbytes + self.entries.nbytes
 
     def of(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.void]]:
-        """The entries of these tokens, one token's behind another's, and (f,) which of them each
-        is of."""
+        """Return the entries of these tokens, one token's behind another's.
+
+        Also (f,) which of the tokens each is of.
+        """
         first = self.tokens.searchsorted(tokens, side="left")
         last = self.tokens.searchsorted(tokens, side="right")
         which = np.arange(len(tokens)).repeat(last - first)
@@ -55,7 +57,7 @@ class Postings:
         return int(np.subtract(*ends).sum())
 
     def keep(self, kept: Bools, moved: Ints | None) -> "Postings":
-        """Those of memories that are kept, where these are now."""
+        """Return those of memories that are kept, where these are now."""
         if moved is None and kept.all():
             return self
         stay = kept[self.entries["at"]]
@@ -67,7 +69,7 @@ class Postings:
         return Postings(self.tokens[stay], entries)
 
     def join(self, more: "Postings") -> "Postings":
-        """These and more; of one word's, those behind these."""
+        """Return these and more; of one word's, those behind these."""
         if not len(self):
             return more
         places = self.tokens.searchsorted(more.tokens, side="right")

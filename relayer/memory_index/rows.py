@@ -31,7 +31,7 @@ class RecentRows:
         self.size_bytes = 0
 
     def find(self, account: AccountId, listed: Mapping[int, int]) -> dict[int, Row]:
-        """Number → row of those memories that are kept in the listed version."""
+        """Return number → row of those memories that are kept in the listed version."""
         found = {}
         for seq, version in listed.items():
             row = self._rows.get((account, seq))

@@ -52,7 +52,7 @@ class _Now(Collector):
         self._backlog = backlog
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics."""
+        """Return the metrics."""
         yield _gauge(
             "memrelay_write_ready",
             "1 while a write would be durable",
@@ -117,7 +117,7 @@ class Exposition:
         self._backlog = SingleFlight(self._read_backlog, kept_s=KEPT_S)
 
     async def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Return all of them, in Prometheus' text format."""
         self.publish()
         checks, backlog = await asyncio.gather(self._readiness.checks(), self._backlog())
         looked_up = CollectorRegistry()

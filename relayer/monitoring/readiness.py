@@ -72,7 +72,7 @@ class Readiness:
         disk_bytes_min: int = DISK_BYTES_MIN,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """`works` says whether this process takes jobs."""
+        """Take the checks' parts; `works` says whether this process takes jobs."""
         self._database = database
         self._blobs = beneath(blobs)
         self._works = works
@@ -84,7 +84,7 @@ class Readiness:
         self._ask_store_once = SingleFlight(self._ask_store, kept_s=STORE_KEPT_S)
 
     async def checks(self) -> Mapping[str, bool]:
-        """Each of `CHECKS`, and whether it holds."""
+        """Return each of `CHECKS`, and whether it holds."""
         return await self._look_once()
 
     async def write_ready(self) -> bool:

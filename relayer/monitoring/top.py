@@ -32,16 +32,16 @@ class Reading:
     samples: Mapping[str, Sequence[tuple[Labels, float]]] = field(repr=False)
 
     def of(self, name: str) -> Sequence[tuple[Labels, float]]:
-        """The samples of a metric."""
+        """Return the samples of a metric."""
         return self.samples.get(name, ())
 
     def sum(self, name: str, labels: Labels) -> float:
-        """All samples of a metric that have these labels, together."""
+        """Return all samples of a metric that have these labels, together."""
         return sum(v for found, v in self.of(name) if labels.items() <= found.items())
 
 
 def parse(text: str, at_s: float) -> Reading:
-    """The reading in an answer.
+    """Return the reading in an answer.
 
     Raises:
         NoMetrics: it is none.
@@ -69,7 +69,7 @@ class Figures:
         self._seconds = None if before is None else now.at_s - before.at_s
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, by the names that people see."""
+        """Return all of it, by the names that people see."""
         return {
             "seconds": None if self._seconds is None else round(self._seconds, 3),
             "write_ready": self._level("memrelay_write_ready") == 1,
@@ -162,8 +162,9 @@ class Figures:
 
 
 def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | None:
-    """The value that this share of observations is below, between bounds of buckets as Prometheus
-    does; None without observations.
+    """Return the value that this share of observations is below; None without observations.
+
+    It lies between bounds of buckets as Prometheus does it.
 
     `buckets` are (upper bound, how many are at most that), ascending, the last bound infinite.
     """

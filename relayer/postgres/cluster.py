@@ -57,7 +57,7 @@ class Cluster:
         self._binaries = find_binaries()
 
     def prepare(self) -> None:
-        """Creates the home folder and checks that this user may work in it."""
+        """Create the home folder and check that this user may work in it."""
         try:
             # The home protects itself; root's data folder lets the server's account walk through.
             data_dir_mode = 0o711 if os.geteuid() == 0 else 0o700
@@ -73,7 +73,7 @@ class Cluster:
             )
 
     async def create(self, *, timeout_s: float) -> None:
-        """Initialises the cluster unless it exists; the caller keeps other processes out.
+        """Initialise the cluster unless it exists; the caller keeps other processes out.
 
         Raises: PostgresError.
         """
@@ -96,7 +96,7 @@ class Cluster:
             await asyncio.to_thread(self._settle_owner)
 
     def passwords(self) -> dict[str, str]:
-        """The password of each role.
+        """Return the password of each role.
 
         Raises: PostgresError.
         """
@@ -110,11 +110,11 @@ class Cluster:
             ) from error
 
     def owner_uid(self) -> int:
-        """The uid the server runs as."""
+        """Return the uid the server runs as."""
         return self.folder.stat().st_uid
 
     def create_socket_folder(self) -> Path:
-        """A folder, 0700 and the server's own, whose path is short enough for a socket.
+        """Return a folder, 0700 and the server's own, whose path is short enough for a socket.
 
         With a long data folder it lies below the runtime folder. There another user may have
         taken the name: whatever is not exactly ours is left alone and a random name used, which

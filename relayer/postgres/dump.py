@@ -130,7 +130,9 @@ async def _require_success(program: str, process: Process) -> None:
 
 
 def without_password(connect_args: dict[str, Any]) -> tuple[str, str]:
-    """The URL that reaches the database but for its password, and that; of asyncpg's arguments.
+    """Return the URL that reaches the database without its password, and the password.
+
+    They are taken from asyncpg's arguments.
 
     Raises:
         PostgresError: the key of a client's certificate has a password, for which there is no

@@ -105,17 +105,17 @@ class EmbeddedPostgres:
 
     @property
     def connect_args(self) -> dict[str, Any]:
-        """Keyword arguments for `asyncpg.connect` and `create_pool`, as the database's owner."""
+        """Return keyword arguments for `asyncpg.connect`, as the database's owner."""
         return self._connect_args(APP_ROLE)
 
     @property
     def admin_args(self) -> dict[str, Any]:
-        """The same as the superuser: for creating databases and extensions, not for serving."""
+        """Return the same as the superuser: for creating databases and extensions."""
         return self._connect_args(ADMIN_ROLE)
 
     @property
     def dsn(self) -> str:
-        """A connection string for asyncpg and pgqueuer. It holds the password."""
+        """Return a connection string for asyncpg and pgqueuer. It holds the password."""
         arguments = self.connect_args
         host = quote(arguments["host"], safe="")
         login = f"{arguments['user']}:{arguments['password']}"
@@ -123,11 +123,13 @@ class EmbeddedPostgres:
 
     @property
     def log_path(self) -> Path:
-        """The server's log file."""
+        """Return the server's log file."""
         return self._server.log
 
     async def start(self) -> None:
-        """Returns when the server accepts connections; creates, launches or joins it as needed.
+        """Start the server; return when it accepts connections.
+
+        Create, launch or join it as needed.
 
         Raises: PostgresError.
         """
@@ -153,7 +155,7 @@ class EmbeddedPostgres:
             self._users = users
 
     async def keep_up(self) -> None:
-        """Brings the server back whenever it is gone, until cancelled.
+        """Bring the server back whenever it is gone, until cancelled.
 
         A machine short of memory kills the largest process, and nobody else looks after this one.
         """
@@ -329,7 +331,7 @@ class EmbeddedPostgres:
 
 
 async def check_server(connection: Any) -> None:
-    """Checks a server that the operator provides (an asyncpg connection to the database in use).
+    """Check a server that the operator provides (an asyncpg connection to the database in use).
 
     Raises: PostgresError.
     """
@@ -347,7 +349,7 @@ async def check_server(connection: Any) -> None:
 def check_versions(
     *, server_version_num: int, pgvector_available: str | None, pgvector_installed: str | None
 ) -> None:
-    """Compares with what memrelay needs; pgvector may be available and not created in the database.
+    """Compare versions with those memrelay needs; pgvector may be available and not created yet.
 
     Raises: PostgresError.
     """

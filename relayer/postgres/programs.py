@@ -50,7 +50,7 @@ class Account:
 
 
 def find_binaries() -> Path:
-    """The folder with `postgres` and `initdb`, found without importing the package around it.
+    """Return the folder with `postgres` and `initdb`; do not import the package around it.
 
     Raises: PostgresError.
     """
@@ -71,7 +71,7 @@ def find_binaries() -> Path:
 
 
 def choose_account() -> Account:
-    """A uid and gid that nothing else on this machine uses; `nobody` where no such id is mapped.
+    """Return a uid and gid that nothing else here uses; `nobody` where no such id is mapped.
 
     Raises: PostgresError.
     """
@@ -85,7 +85,7 @@ def choose_account() -> Account:
 
 
 def find_uid() -> int:
-    """An unprivileged account that has a name."""
+    """Return an unprivileged account that has a name."""
     accounts = sorted(pwd.getpwall(), key=lambda entry: entry.pw_name != "nobody")
     for entry in accounts:
         if entry.pw_uid != 0 and _is_mapped(entry.pw_uid):
@@ -135,7 +135,7 @@ def _samples(binaries: Path) -> tuple[Path, ...]:
 
 
 def first_closed(paths: Sequence[Path], account: Account) -> Path | None:
-    """The first folder or file on the way to `paths` that the account may not use."""
+    """Return the first folder or file on the way to `paths` that the account may not use."""
     for path in paths:
         for step in (*reversed(path.parents), path):
             wanted = stat.S_IROTH if step == path and step.is_file() else stat.S_IXOTH

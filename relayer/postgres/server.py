@@ -78,7 +78,7 @@ class Server:
         self._log_bytes_before = 0
 
     def lock_if_gone(self) -> int | None:
-        """A file descriptor holding the server's lock, or None while a process of it is alive."""
+        """Return a file descriptor with the server's lock, or None while a process of it lives."""
         return try_lock(self._lock_path, fcntl.LOCK_EX)
 
     async def launch(self, held: int, *, timeout_s: float) -> None:
@@ -98,7 +98,7 @@ class Server:
         )
 
     def last_words(self) -> str:
-        """The last fatal line that the server launched last has logged."""
+        """Return the last fatal line that the server launched last has logged."""
         with self.log.open("rb") as file:
             file.seek(self._log_bytes_before)
             lines = file.read().decode(errors="replace").splitlines()
@@ -129,7 +129,7 @@ class Server:
         raise PostgresError(f"PostgreSQL does not stop (the log is {self.log})")
 
     def pid(self) -> int | None:
-        """The server's pid, if the process of that number is really this cluster's server."""
+        """Return the server's pid, if that process is really this cluster's server."""
         pid = self._read_pid()
         if pid is None:
             return None
@@ -140,7 +140,7 @@ class Server:
         return pid if command[1:3] == expected else None
 
     def socket_folder(self) -> Path:
-        """The folder of the running server's socket, safe to send a password to.
+        """Return the folder of the running server's socket, safe to send a password to.
 
         Raises: FileNotFoundError while the server has not published it, PostgresError.
         """

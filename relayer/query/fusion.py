@@ -90,7 +90,7 @@ def fuse(
     related: float = RELATED,
     spelt: Sequence[int] = (),
 ) -> Fused:
-    """The scores of everything that some evidence speaks of.
+    """Return the scores of everything that some evidence speaks of.
 
     `known` is the share of the query that the embedding model knows, `spelt` are those of its words
     that it only spells, `related` is the least cosine of what is related by it; the caller's own

@@ -85,7 +85,7 @@ def hits_of(
 
 
 def better_of(rankings: Sequence[Sequence[Hit]]) -> Sequence[Hit]:
-    """One ranking of several: each memory where it stands better, in the order of a ranking.
+    """Return one ranking of several: each memory where it stands better, in the order of a ranking.
 
     A query's both ends are asked apart: their mean would be near to neither.
     """

@@ -38,7 +38,7 @@ def terms_and_spans(
 def scopes_of(
     keys: Sequence[tuple[int, NamespaceKey]], query: Query, terms: QueryTerms
 ) -> list[search.Scope]:
-    """The query as each namespace and epoch knows it, but for its vectors."""
+    """Return the query as each namespace and epoch knows it, but for its vectors."""
     looked_up = terms.terms[: LOOKED_UP_MAX // max(len(keys), 1)]
     return [
         search.Scope(
@@ -61,7 +61,7 @@ def with_vectors(
     keys: Sequence[tuple[int, NamespaceKey]],
     vectors: Mapping[str, Vectors],
 ) -> list[search.Scope]:
-    """The same with its vectors, by model, turned for each namespace and epoch."""
+    """Return the same with its vectors, by model, turned for each namespace and epoch."""
     return [
         replace(scope, embeddings=_turn(key, vectors))
         for scope, (_, key) in zip(scopes, keys, strict=True)

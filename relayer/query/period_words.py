@@ -205,7 +205,7 @@ _WEEKDAYS: Final = {**{c: n for n, c in enumerate("一二三四五六日")}, "�
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a text in order, without those that are passed over."""
+    """Return the words of a text in order, without those that are passed over."""
     plain = _plain(text)[: Limits.query_bytes_max]  # one character can stand for eighteen
     plain = _NUMBER.sub(_digits, plain).replace("–", " – ")
     if _ANY_PHRASE.search(plain):

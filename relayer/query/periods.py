@@ -39,7 +39,7 @@ class _Item(NamedTuple):
 
 
 def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
-    """The half-open spans that `text` names, in UTC and in its order, at most four.
+    """Return the half-open spans that `text` names, in UTC and in its order, at most four.
 
     A month, day or quarter without a year is the latest one that has begun. A weekday or a weekend
     without "last" or "next" is both the latest and the coming one.

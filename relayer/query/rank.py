@@ -50,7 +50,7 @@ def weigh(
     weights: Weights,
     now: datetime,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Scores with age and importance, and what each of the two added.
+    """Return scores with age and importance, and what each of the two added.
 
     `moments` are seconds since 1970, `importances` places in `record.IMPORTANCES`.
     """

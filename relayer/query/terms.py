@@ -60,7 +60,7 @@ class QueryTerms:
 def query_terms(
     text: str, *, goal: str | None = None, aliases: Mapping[str, Sequence[str]] | None = None
 ) -> QueryTerms:
-    """The terms of a query, at most `Limits.query_words_max` words of it."""
+    """Return the terms of a query, at most `Limits.query_words_max` words of it."""
     asked = _first_words(text, Limits.query_bytes_max)
     aims = _first_words(goal or "", Limits.goal_bytes_max)
     every = list(asked.forms)

@@ -47,7 +47,7 @@ class QueryVectors:
         return max((len(vectors) for vectors in self.by_model.values()), default=1)
 
     def at(self, end: int) -> dict[str, Vectors]:
-        """Model id → the query's vector at that end, or its only one, (1, dim)."""
+        """Return model id → the query's vector at that end, or its only one, (1, dim)."""
         return {
             model: found[end:][:1] if end < len(found) else found[:1]
             for model, found in self.by_model.items()
@@ -81,8 +81,10 @@ class QueryEmbedder:
         text: str,
         goal: tuple[str, float] | None = None,
     ) -> QueryVectors:
-        """The vectors of a query and its goal, which counts so much; without an embedder none, and
-        not complete."""
+        """Return the vectors of a query and its goal, which counts so much.
+
+        Without an embedder there are none, and they are not complete.
+        """
         current = self._embedders.current
         if current is None:
             return QueryVectors({}, complete=False)
@@ -116,7 +118,7 @@ class QueryEmbedder:
         return used, await self._embedders.embed_queries(texts, used - {current}, account=account)
 
     def used(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str] | None:
-        """The models in use, if all of it was looked up lately; an `embed` tells them surely."""
+        """Return the models in use, if all was looked up lately; an `embed` tells them surely."""
         now, models = self._seconds(), set[str]()
         for number in namespace_ids:
             until, its = self._used.get((account, number), _NOTHING)

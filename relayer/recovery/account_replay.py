@@ -164,8 +164,10 @@ class AccountReplay:
     async def continuation(
         self, account: AccountId, history: Sequence[bytes]
     ) -> tuple[Chain, Sequence[Step], int]:
-        """The chain of grants as these objects continue it, what they add, and the serial that it
-        has to reach; nothing and 0 where what is stored does not hold, and answers nobody anyway.
+        """Return the chain of grants as these objects continue it, what they add, and its due end.
+
+        The last is the serial that it has to reach; nothing and 0 where what is stored does not
+        hold, and answers nobody anyway.
         """
         chain = Chain(account)
         stored = await account_rows.grants_after(self._database, account, 0)

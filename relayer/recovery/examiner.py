@@ -77,7 +77,7 @@ class Examiner:
         self._relayers = relayers
 
     async def pages(self, account: AccountId, after: str = "") -> AsyncIterator[list[str]]:
-        """The names of an account's objects, some at a time."""
+        """Yield the names of an account's objects, some at a time."""
         page: list[str] = []
         async for name in self._blobs.names(account, after=after):
             page.append(name)

@@ -27,7 +27,7 @@ def is_lasting(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -
 
 
 def receipt_of(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -> Receipt | None:
-    """The account's receipt that an object is."""
+    """Return the account's receipt that an object is."""
     try:
         receipt = open_receipt(data, *relayers)
     except CryptoError:
@@ -36,7 +36,7 @@ def receipt_of(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -
 
 
 def named_of(data: bytes, account: AccountId, relayers: Sequence[PublicKey]) -> NamedKey | None:
-    """The key of one of the account's namespaces that an object names."""
+    """Return the key of one of the account's namespaces that an object names."""
     try:
         named = open_namespace(data, *relayers)
     except CryptoError:

@@ -41,12 +41,12 @@ class Found:
 
     @property
     def names(self) -> dict[int, Namespace]:
-        """Its namespace by number."""
+        """Return its namespace by number."""
         return {self.entry.namespace_id: self.key.namespace}
 
 
 def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -> rows.NewMemory:
-    """The rows of a memory, or of its earlier revision that was replaced at that time."""
+    """Return the rows of a memory, or of its earlier revision that was replaced at that time."""
     address, stored_at = found.header.address, from_claimed_ms(found.header.created_ms)
     draft = found.draft if said is None else _as_long(found.draft, said, address.revision)
     memory = replace(
@@ -72,7 +72,7 @@ def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -
 
 
 def turn_of(found: Found) -> rows.NewEpisode:
-    """The row of a turn: kept if its record says so, else to have its facts taken (again).
+    """Return the row of a turn: kept if its record says so, else to have its facts taken (again).
 
     Raises:
         CryptoError: not a record.
@@ -105,7 +105,7 @@ def links_of(address: envelope.Address, draft: Draft) -> list[Link]:
 def merged_with(
     memory: uuid.UUID, said: SignedState | None, others: Sequence[uuid.UUID]
 ) -> list[Link]:
-    """Between a memory and those that were merged into it, or the one that it was merged into."""
+    """Return links between a memory and those merged into it, or its own successor."""
     links = [Link(memory, MERGED, other) for other in others]
     if said is not None and said.merged and said.superseded_by is not None:
         links.append(Link(said.superseded_by, MERGED, memory))

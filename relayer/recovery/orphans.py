@@ -57,7 +57,7 @@ class Lost:
 
     @cached_property
     def merged(self) -> dict[uuid.UUID, list[uuid.UUID]]:
-        """Memory → those that were merged into it; to be asked for when all states are noted."""
+        """Return memory → those merged into it; to be asked for when all states are noted."""
         found: dict[uuid.UUID, list[uuid.UUID]] = {}
         for memory, (said, _) in self.states.items():
             if said.merged and said.superseded_by is not None:
@@ -96,7 +96,7 @@ class Finder:
         return lost
 
     async def read(self, account: AccountId, name: str) -> bytes | Corrupted | None:
-        """A blob's bytes; `Corrupted` if it is altered, None if it is gone."""
+        """Return a blob's bytes; `Corrupted` if it is altered, None if it is gone."""
         return (await self._blobs.get_many(account, [name])).get(name)
 
     async def waits(
@@ -186,7 +186,7 @@ class Finder:
     async def overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
     ) -> list[Row]:
-        """Rows of an older database whose bytes are gone: sealed anew since, as these blobs show.
+        """Return rows of an older database whose bytes are gone: these blobs replaced them.
 
         What replaces them can be read.
         """

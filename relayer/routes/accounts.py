@@ -180,7 +180,7 @@ async def get_account(
     database: NamedDependency[Database],
     identity: NamedDependency[Identity],
 ) -> AccountAnswer:
-    """One's own account."""
+    """Return one's own account."""
     check_account(account_id, access)
     row = await account_rows.find_account(database, access.account)
     if row is None:
@@ -208,7 +208,7 @@ async def change_settings(
     accounts: NamedDependency[Accounts],
     identity: NamedDependency[Identity],
 ) -> SettingsAnswer:
-    """Choose anew; what is not named stays."""
+    """Change the account's settings; those that are not named stay."""
     check_relayer(data.relayer, identity)
     settings = settings_of(data, access.settings)
     await accounts.choose(access, settings)
@@ -216,7 +216,7 @@ async def change_settings(
 
 
 def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
-    """An account's settings with what a body changes of them."""
+    """Return an account's settings with what a body changes of them."""
     named = {name: getattr(body, name) for name in AccountSettings.__struct_fields__}
     return msgspec.structs.replace(
         now, **{name: value for name, value in named.items() if value is not msgspec.UNSET}

@@ -111,7 +111,7 @@ def check_account(text: str, access: Access) -> None:
 
 
 def parse_id(text: str) -> uuid.UUID:
-    """A memory id.
+    """Return a memory id.
 
     Raises:
         NotFound: it cannot be one.
@@ -122,7 +122,7 @@ def parse_id(text: str) -> uuid.UUID:
 
 
 def maybe_id(text: str) -> uuid.UUID | None:
-    """An id, or None where it cannot be one."""
+    """Return an id, or None where it cannot be one."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -135,7 +135,7 @@ def is_beginning(text: str) -> bool:
 
 
 def plain_digits(text: str) -> str:
-    """The digits of an id, or of its beginning."""
+    """Return the digits of an id, or of its beginning."""
     return text.replace("-", "").lower()
 
 
@@ -144,7 +144,7 @@ _BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}")
 
 
 def parse_sequence(cursor: str | None) -> int:
-    """Below which sequence number a page begins.
+    """Return the sequence number below which a page begins.
 
     Raises:
         BadRequest: not the cursor of an earlier page.
@@ -157,7 +157,7 @@ def parse_sequence(cursor: str | None) -> int:
 
 
 def decode_signed_object(text: str, name: str) -> bytes:
-    """The bytes of a signed object in a body.
+    """Return the bytes of a signed object in a body.
 
     Raises:
         BadRequest: not base64.
@@ -169,7 +169,7 @@ def decode_signed_object(text: str, name: str) -> bytes:
 
 
 def namespace_in_path(request: Request[Any, Any, Any]) -> Namespace:
-    """The namespace that a path ends with, as it was signed: routing joins slashes in a name.
+    """Return the namespace that a path ends with, as signed: routing joins slashes in a name.
 
     Raises:
         BadRequest: not UTF-8, or refused by SPEC §3.

@@ -148,7 +148,7 @@ async def list_consolidations(
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
 ) -> RunsAnswer:
-    """A page of runs, newest first."""
+    """Return a page of runs, newest first."""
     page = await runs.newest(
         access,
         None if namespace is None else bodies.namespace_of(namespace),
@@ -169,7 +169,7 @@ async def get_consolidation(
     limit: PageLimit = 100,
     cursor: FromQuery[str | None] = None,
 ) -> RunActionsAnswer:
-    """One run, with a page of what it did, in order."""
+    """Return one run, with a page of what it did, in order."""
     run = await runs.get(access, parse_id(run_id))
     page = await runs.actions(
         access,

@@ -181,7 +181,7 @@ async def get_memory_history(
     accounts: NamedDependency[Accounts],
     cursor: FromQuery[str | None] = None,
 ) -> HistoryAnswer:
-    """A memory's revisions, newest first, and what it is linked to."""
+    """Return a memory's revisions, newest first, and what it is linked to."""
     before = min(parse_sequence(cursor), EVERY_REVISION)
     found = await histories.history(caller, parse_id(memory_id), before=before)
     labels = await accounts.labels(caller.access.account, {m.writer for m in found.revisions})
@@ -266,7 +266,7 @@ async def list_review(
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
 ) -> ReviewAnswer:
-    """A page of memories that somebody should look at, newest first."""
+    """Return a page of memories that somebody should look at, newest first."""
     page = await reviewer.waiting(
         caller,
         bodies.namespaces_of(namespace, namespaces),

@@ -149,7 +149,7 @@ async def put_webhook(
 async def list_webhooks(
     access: NamedDependency[Access], webhooks: NamedDependency[Webhooks]
 ) -> WebhooksAnswer:
-    """The account's webhooks, and how telling them goes."""
+    """Return the account's webhooks, and how telling them goes."""
     return {"webhooks": [_shape(webhook) for webhook in await webhooks.all(access)]}
 
 

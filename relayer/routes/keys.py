@@ -141,7 +141,7 @@ class ProgressAnswer(ResealCounts):
 async def list_keys(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
 ) -> KeysAnswer:
-    """The account's keys as their grants say."""
+    """Return the account's keys as their grants say."""
     return {"keys": await accounts.listed_keys(access)}
 
 
@@ -149,7 +149,7 @@ async def list_keys(
 async def list_grants(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
 ) -> GrantsAnswer:
-    """Signed grants and revocations the key may see."""
+    """Return signed grants and revocations the key may see."""
     listed = await accounts.listed_grants(access)
     return {
         "grants": [_grant(entry) for entry in listed],

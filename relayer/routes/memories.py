@@ -297,7 +297,7 @@ async def list_memories(
     standing: Annotated[Standing, QueryParameter(name="state")] = "active",
     pinned: FromQuery[bool | None] = None,
 ) -> MemoriesAnswer:
-    """A page of memories, newest first."""
+    """Return a page of memories, newest first."""
     page = await memory.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
@@ -328,7 +328,7 @@ async def get_memory(
     accounts: NamedDependency[Accounts],
     revision: Annotated[int | None, QueryParameter(ge=1, le=Limits.revisions_max)] = None,
 ) -> shapes.MemoryAnswer:
-    """One memory, or an earlier revision of it."""
+    """Return one memory, or an earlier revision of it."""
     wanted = parse_id(memory_id)
     if revision is None:
         found = await memory.get(caller, wanted)
@@ -356,7 +356,7 @@ async def get_memory_status(
 
 
 async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[MemoryStatus]:
-    """One state per id, in order; foreign, absent and malformed ids are all `not_found`."""
+    """Return one state per id, in order; foreign, absent and malformed ids are all `not_found`."""
     parsed = {text: maybe_id(text) for text in ids}
     found = await memory.states(access, [i for i in parsed.values() if i is not None])
     return [_state(text, None if (i := parsed[text]) is None else found.get(i)) for text in ids]

@@ -199,7 +199,7 @@ async def recall_as_memwal(
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
 ) -> answers.MemwalRecallAnswer:
-    """The memories that answer a query, best first or newest first."""
+    """Return the memories that answer a query, best first or newest first."""
     weights = data.scoring_weights if data.sort is None else None  # a sort is the whole order
     recent = data.sort == "recent"
     limit = _candidates(data.limit) if recent else data.limit
@@ -284,7 +284,7 @@ async def ask_as_memwal(
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
 ) -> answers.MemwalAskAnswer:
-    """A language model's answer from what is recalled."""
+    """Return a language model's answer from what is recalled."""
     query = _query(data.question, "question", data.namespace, data.limit, data.scoring_weights)
     answer = await asking.ask(caller, query)
     return {
@@ -327,7 +327,7 @@ async def get_stats_as_memwal(
     access: NamedDependency[Access],
     database: NamedDependency[Database],
 ) -> MemwalStatsAnswer:
-    """Number and sealed size of a namespace's memories."""
+    """Return number and sealed size of a namespace's memories."""
     found = await namespace_stats(access, database, bodies.namespace_of(data.namespace))
     return {**found, "owner": account_text(access.account)}
 
@@ -340,7 +340,10 @@ async def list_owner_namespaces(
     updated_after: FromQuery[str | None] = None,
     limit: Annotated[int, QueryParameter(ge=1)] = 100,
 ) -> answers.OwnerNamespacesAnswer:
-    """A page of one's own namespaces, oldest change first: the last cursor finds later changes."""
+    """Return a page of one's own namespaces, oldest change first.
+
+    The last cursor finds later changes.
+    """
     check_account(owner, access)
     after = _parse_cursor(updated_after)
     found = await namespace_rows.summaries(database, access.account, access.namespaces)

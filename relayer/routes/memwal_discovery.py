@@ -113,7 +113,7 @@ def version_contract() -> VersionAnswer:
 
 @get("/version", opt={PUBLIC: True})
 async def get_version() -> VersionAnswer:
-    """The version contract."""
+    """Return the version contract."""
     return version_contract()
 
 
@@ -161,7 +161,7 @@ async def get_config(
     request_max_body_size=Limits.stand_in_bytes_max,
 )
 async def call_sui(request: Request[Any, Any, Any]) -> sui.JsonRpcAnswer:
-    """JSON-RPC: the package exists, in version 1."""
+    """Answer over JSON-RPC that the package exists, in version 1."""
     try:
         call = bodies.decode(await request.body(), Any)
     except BadRequest:
@@ -177,7 +177,7 @@ async def call_sui(request: Request[Any, Any, Any]) -> sui.JsonRpcAnswer:
     request_max_body_size=Limits.stand_in_bytes_max,
 )
 async def get_sui_objects(request: Request[Any, Any, Any]) -> Response[bytes]:
-    """The same over gRPC-web."""
+    """Return the same over gRPC-web."""
     answer = sui.grpc_web_objects(await request.body())
     return Response(answer, media_type="application/grpc-web-text")
 

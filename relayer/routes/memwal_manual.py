@@ -55,7 +55,7 @@ async def embed(
     access: NamedDependency[Access],
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
 ) -> answers.EmbedAnswer:
-    """The vector of a text without its secrets, as the embedder gives it."""
+    """Return the vector of a text without its secrets, as the embedder gives it."""
     text = bodies.check_memwal_text(data.text, Limits.bulk_text_bytes_max)
     if embedder is None:
         raise NotConfigured("This relayer has no embedder.", code="embedder.not_configured")

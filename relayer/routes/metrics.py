@@ -37,7 +37,7 @@ class Metrics(Controller):
 
     @get(responses={200: _TEXT})
     async def get_metrics(self, exposition: NamedDependency[Exposition]) -> Response[bytes]:
-        """The metrics as Prometheus reads them."""
+        """Return the metrics as Prometheus reads them."""
         return Response(await exposition.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
@@ -64,5 +64,5 @@ class MetricsGuard:
 
 
 def metrics(settings: Settings) -> type[Metrics]:
-    """The route with its guard."""
+    """Return the route with its guard."""
     return type("Metrics", (Metrics,), {"guards": [MetricsGuard(settings=settings)]})

@@ -85,7 +85,7 @@ async def export_account(
     cursor: FromQuery[str] = "",
     ids: Annotated[list[str] | None, QueryParameter(max_items=Limits.exported_ids_max)] = None,
 ) -> ExportAnswer:
-    """A page of what the account has here, sealed as it is; for owners."""
+    """Return a page of what the account has here, sealed as it is; for owners."""
     if ids is None:
         page, following = await exporter.page(access, part, cursor)
     elif part == "memories":

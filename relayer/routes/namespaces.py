@@ -79,14 +79,14 @@ class StatsAnswer(TypedDict):
 async def list_namespaces(
     access: NamedDependency[Access], database: NamedDependency[Database]
 ) -> NamespacesAnswer:
-    """The namespaces the key may read."""
+    """Return the namespaces the key may read."""
     return {"namespaces": await namespaces_shown(access, database, access.namespaces)}
 
 
 async def namespaces_shown(
     access: Access, database: Database, names: Sequence[Namespace] | None
 ) -> list[shapes.NamespaceAnswer]:
-    """Those of these namespaces that are there, in their order; of all for None."""
+    """Return those of these namespaces that are there, in their order; of all for None."""
     found = await namespace_rows.summaries(database, access.account, names)
     numbers = None if names is None else [row["namespace_id"] for row in found]
     aside = await listing.count_set_aside(database, access.account, numbers)
@@ -100,12 +100,12 @@ async def get_stats(
     database: NamedDependency[Database],
     namespace: FromQuery[str] = bodies.DEFAULT_NAMESPACE,
 ) -> StatsAnswer:
-    """Number and sealed size of a namespace's memories."""
+    """Return number and sealed size of a namespace's memories."""
     return await namespace_stats(access, database, bodies.namespace_of(namespace))
 
 
 async def namespace_stats(access: Access, database: Database, namespace: Namespace) -> StatsAnswer:
-    """The same for both protocols.
+    """Return the same for both protocols.
 
     Raises:
         NotAllowed: not a reader of the namespace.

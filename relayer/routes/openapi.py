@@ -43,7 +43,7 @@ _DOCUMENT: Final = ResponseSpec(
 async def get_document(
     request: Request[Any, Any, Any], document: NamedDependency[Document]
 ) -> Response[bytes]:
-    """The OpenAPI document of this relayer."""
+    """Return the OpenAPI document of this relayer."""
     return Response(document.of(request.app.routes), media_type=OPENAPI)
 
 

@@ -115,7 +115,7 @@ class BlobsAnswer(TypedDict):
 async def get_statement(
     announcements: NamedDependency[UnlockDirectory], proof: NamedDependency[Proof]
 ) -> StatementAnswer:
-    """The relayer's signed statement, and how it came to have the key that signs it."""
+    """Return the relayer's signed statement, and how it came to have the key that signs it."""
     return {
         "statement": to_base64(await announcements.statement()),
         "succession": [to_base64(signed) for signed in proof.succession],
@@ -129,7 +129,7 @@ async def list_receipts(
     after: Annotated[int, QueryParameter(ge=0, le=LAST_SEQ)] = 0,
     limit: PageLimit = 100,
 ) -> ReceiptsAnswer:
-    """The account's chain of receipts, for those who may see the whole account."""
+    """Return the account's chain of receipts, for those who may see the whole account."""
     require_whole(access)
     row = await account_rows.find_account(database, access.account)
     if row is None:
@@ -158,7 +158,7 @@ async def list_inventory(
     cursor: FromQuery[str] = "",
     limit: PageLimit = 200,
 ) -> InventoryAnswer:
-    """A page of what is stored, by name: every revision of every memory, then the turns."""
+    """Return a page of what is stored, by name: every revision of every memory, then the turns."""
     named = None if namespaces is None else [bodies.namespace_of(n) for n in namespaces]
     return _inventory(await proof.inventory(access, named, cursor, limit))
 
@@ -217,12 +217,12 @@ async def read_blobs(
     access: NamedDependency[Access],
     proof: NamedDependency[Proof],
 ) -> BlobsAnswer:
-    """Stored bytes as they are, sealed."""
+    """Return stored bytes as they are, sealed."""
     return _blobs(await proof.blobs(access, blob_names(data.blob_ids)))
 
 
 def blob_names(names: Sequence[str]) -> list[str]:
-    """Distinct blob ids, in order.
+    """Return distinct blob ids, in order.
 
     Raises:
         BadRequest: one is no blob id.

@@ -137,7 +137,7 @@ async def recall(
     memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
 ) -> RecallAnswer:
-    """The memories that answer a query, best first."""
+    """Return the memories that answer a query, best first."""
     recalled = await recaller.recall(caller, query_of(data, memory.now()))
     labels = await _labels(accounts, caller, recalled.found)
     return _to_recall_answer(recalled, labels, explain=data.explain)
@@ -203,7 +203,7 @@ async def ask(
     memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
 ) -> AskAnswer:
-    """A language model's answer from what is recalled."""
+    """Return a language model's answer from what is recalled."""
     answer = await asking.ask(caller, question_of(data, memory.now()))
     labels = await _labels(accounts, caller, answer.memories)
     return {

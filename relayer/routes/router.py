@@ -29,7 +29,7 @@ from relayer.routes.arguments import check_query
 
 
 def all_routes() -> list[Router | HTTPRouteHandler]:
-    """Our own under /v1, then MemWal's; paths that modules share have to be in one router."""
+    """Return our routes under /v1, then MemWal's; paths that modules share are in one router."""
     own = [
         *accounts.HANDLERS,
         *keys.HANDLERS,

@@ -147,22 +147,22 @@ class ForgetAnswer(TypedDict):
 
 
 def receipts(signed: Sequence[bytes]) -> list[str]:
-    """Signed receipts, base64."""
+    """Return signed receipts, base64."""
     return [to_base64(s) for s in signed]
 
 
 def blob_name(blob_hash: bytes) -> str:
-    """The id of a stored blob."""
+    """Return the id of a stored blob."""
     return to_base64url(blob_hash)
 
 
 def id_or_none(value: uuid.UUID | None) -> str | None:
-    """An id as text."""
+    """Return an id as text."""
     return None if value is None else str(value)
 
 
 def memory(m: Memory) -> MemoryAnswer:
-    """One memory."""
+    """Return one memory."""
     return {
         "id": str(m.id),
         "blob_id": m.blob_id,
@@ -194,7 +194,7 @@ def memory(m: Memory) -> MemoryAnswer:
 
 
 def to_memory_answer(m: Memory, labels: Mapping[str, str]) -> MemoryAnswer:
-    """One memory, with its writer's label if that has one."""
+    """Return one memory, with its writer's label if that has one."""
     shape = memory(m)
     label = labels.get(shape["writer"])
     if label is not None:
@@ -221,7 +221,7 @@ def to_analyze_answer(done: Analyzed) -> AnalyzeAnswer:
 
 
 def fact(item: Stored) -> FactAnswer:
-    """One extracted fact."""
+    """Return one extracted fact."""
     return {
         "id": str(item.id),
         "text": item.text,
@@ -259,7 +259,7 @@ def counts(memories: int, aside: SetAside) -> CountsAnswer:
 
 
 def namespace(row: Row, aside: SetAside) -> NamespaceAnswer:
-    """One namespace: its newest epoch, all of them, and what is in it."""
+    """Return one namespace: its newest epoch, all of them, and what is in it."""
     epochs = zip(row["epochs"], row["key_ids"], strict=True)
     return {
         "name": row["name"],

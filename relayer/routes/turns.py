@@ -66,7 +66,7 @@ async def list_episodes(
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
 ) -> EpisodesAnswer:
-    """A page of conversations that are kept or wait for their facts, newest first."""
+    """Return a page of conversations that are kept or wait for their facts, newest first."""
     page = await turns.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
@@ -95,7 +95,7 @@ def _place(cursor: str) -> Place:
 async def get_episode(
     episode_id: FromPath[str], caller: NamedDependency[Caller], turns: NamedDependency[Turns]
 ) -> EpisodeAnswer:
-    """One conversation, with its text."""
+    """Return one conversation, with its text."""
     found = await turns.get(caller, parse_id(episode_id))
     return {**_turn(found), "text": found.text}
 

@@ -13,7 +13,7 @@ _LABEL: Final = "at-rest"
 
 
 def seal_at_rest(relayer: Identity, plaintext: bytes, *context: bytes) -> bytes:
-    """Nonce and ciphertext, which open under this identity and for this context only."""
+    """Return nonce and ciphertext, which open under this identity and for this context only."""
     nonce = os.urandom(AEAD_NONCE_BYTES)
     key = kdf(relayer.seed, _LABEL)
     return nonce + aead_seal(key, plaintext, associated=b"".join(map(lp, context)), nonce=nonce)

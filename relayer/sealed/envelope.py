@@ -69,12 +69,12 @@ class Header:
 
 
 def blob_id(stored: bytes) -> str:
-    """The name of stored bytes: anyone can check it without a key."""
+    """Return the name of stored bytes: anyone can check it without a key."""
     return to_base64url(blake2b_256(stored))
 
 
 def blob_hash(name: str) -> bytes:
-    """The 32 bytes behind a blob id.
+    """Return the 32 bytes behind a blob id.
 
     Raises:
         CryptoError: not a blob id.
@@ -86,7 +86,7 @@ def blob_hash(name: str) -> bytes:
 
 
 def pad(record: bytes) -> bytes:
-    """`u32 length ‖ record ‖ zeros`: at least 256 bytes, a tenth of padding beyond 2.5 KB."""
+    """Return `u32 length ‖ record ‖ zeros`: 256 bytes or more, a tenth of padding beyond 2.5 KB."""
     length = 4 + len(record)
     k = length.bit_length() - 1
     step = max(256, 2 ** (k - k.bit_length()))
@@ -95,7 +95,7 @@ def pad(record: bytes) -> bytes:
 
 
 def unpad(padded: bytes) -> bytes:
-    """The record inside.
+    """Return the record inside.
 
     Raises:
         CryptoError: a length beyond the end, padding of another size, or padding that is not zero.
@@ -115,7 +115,7 @@ def seal(
     created_ms: int,
     nonce: bytes | None = None,
 ) -> bytes:
-    """The envelope of a record. `nonce` is given by test vectors only; else it is random."""
+    """Return the envelope of a record. `nonce` is given by test vectors only; else it is random."""
     header = _HEADER.pack(
         _VERSION,
         _SUITE,
@@ -133,7 +133,7 @@ def seal(
 
 
 def read_header(envelope: bytes) -> Header:
-    """The header, form checked, nothing authenticated.
+    """Return the header, form checked, nothing authenticated.
 
     Raises:
         CryptoError: too short, another version or suite.
@@ -153,7 +153,7 @@ def _fields(envelope: bytes) -> _Fields:
 
 
 def open_envelope(key: NamespaceKey, address: Address, envelope: bytes) -> bytes:
-    """The record of an envelope that must be exactly the one the row speaks of.
+    """Return the record of an envelope that must be exactly the one the row speaks of.
 
     Raises:
         CryptoError: another type, account, memory, revision, epoch or key; altered bytes.

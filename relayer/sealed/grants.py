@@ -119,7 +119,7 @@ def issue_grant(
     expires_ms: int | None = None,
     grant: uuid.UUID | None = None,
 ) -> bytes:
-    """A signed grant of these keys to `recipient`, boxed to it."""
+    """Return a signed grant of these keys to `recipient`, boxed to it."""
     repeated: dict[str, Any] = {
         "account": account_text(account),
         "grant": str(grant or uuid.uuid4()),
@@ -147,7 +147,7 @@ def _scope_json(key: Root | NamespaceKey) -> dict[str, Any]:
 
 
 def parse_grant(signed: bytes) -> Grant:
-    """A grant whose own signature and form hold; its chain is `verify_chain`'s business.
+    """Return a grant whose own signature and form hold; its chain is `verify_chain`'s business.
 
     Raises:
         CryptoError: signature, members, types or ranges are wrong.
@@ -203,7 +203,7 @@ def _scope_entry(item: Any) -> ScopeEntry:
 
 
 def open_grant(grant: Grant, recipient: Identity) -> list[Root] | list[NamespaceKey]:
-    """The keys of a grant whose chain was verified.
+    """Return the keys of a grant whose chain was verified.
 
     Raises:
         CryptoError: not for this recipient, the box belongs to another grant, or a key does not
@@ -263,7 +263,7 @@ def _match_namespace_key(entry: ScopeEntry, key: bytes) -> NamespaceKey:
 def issue_revocation(
     issuer: Identity, *, account: AccountId, serial: int, recipient: PublicKey, created_ms: int
 ) -> bytes:
-    """A signed revocation of everything `recipient` was given before `serial`."""
+    """Return a signed revocation of everything `recipient` was given before `serial`."""
     return sign_object(
         issuer,
         "revoke",
@@ -278,7 +278,7 @@ def issue_revocation(
 
 
 def parse_revocation(signed: bytes) -> Revocation:
-    """A revocation whose own signature and form hold.
+    """Return a revocation whose own signature and form hold.
 
     Raises:
         CryptoError: signature, members, types or ranges are wrong.
@@ -305,7 +305,7 @@ def sign_join(
     issuer: PublicKey | None,
     relayer: PublicKey,
 ) -> bytes:
-    """The proof that `recipient` agrees to be added to this account at this relayer.
+    """Return the proof that `recipient` agrees to be added to this account at this relayer.
 
     Without an account or issuer it agrees to any.
     """
@@ -363,7 +363,7 @@ class Chain:
         self._depths: dict[int, int] = {}  # by serial, as judged when the grant was accepted
 
     def copy(self) -> "Chain":
-        """A chain that can be continued without changing this one."""
+        """Return a chain that can be continued without changing this one."""
         other = Chain(self.account)
         other.serial, other.founder = self.serial, self.founder
         other.epoch, other.bytes = self.epoch, self.bytes
@@ -410,7 +410,7 @@ class Chain:
         self.serial = item.serial
 
     def live(self, key: PublicKey, now_ms: int) -> list[Grant]:
-        """The unexpired grants of `key` above its last revocation."""
+        """Return the unexpired grants of `key` above its last revocation."""
         floor = self.revoked_at.get(key, 0)
         return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
 
@@ -420,12 +420,12 @@ class Chain:
         return bool(live) and oldest_epoch([grant]) > oldest_epoch(live)
 
     def oldest_alive(self, now_ms: int) -> int:
-        """The oldest epoch whose keys anybody still uses; the newest where nobody does."""
+        """Return the oldest epoch whose keys anybody still uses; the newest where nobody does."""
         held = [live for key in self.grants if (live := self.live(key, now_ms))]
         return min(map(oldest_epoch, held), default=self.epoch)
 
     def left_behind(self, now_ms: int) -> set[PublicKey]:
-        """The keys whose live grants do not give all they name in the newest epoch, too."""
+        """Return the keys whose live grants do not give all they name in the newest epoch, too."""
         behind = set()
         for key in self.grants:
             entries = [entry for grant in self.live(key, now_ms) for entry in grant.scope]
@@ -491,13 +491,13 @@ class Chain:
 
 
 def oldest_epoch(grants: Sequence[Grant]) -> int:
-    """The oldest epoch whose keys a holder of these grants still uses: the newest grant says it."""
+    """Return the oldest epoch whose keys a holder of these grants uses, by the newest grant."""
     newest = max(grants, key=lambda grant: grant.serial)
     return min(entry.epoch for entry in newest.scope)
 
 
 def parse_any(signed: bytes) -> Grant | Revocation:
-    """A grant or a revocation, told apart by their members.
+    """Return a grant or a revocation, told apart by their members.
 
     Raises:
         CryptoError: neither.

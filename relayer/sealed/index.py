@@ -19,12 +19,12 @@ _AT_ONCE: Final = 16_384  # words that one call of Python's own counts or sorts:
 
 
 def token(key: NamespaceKey, field: Field, term: str) -> int:
-    """The signed 64-bit token of a term: worthless without the namespace's index key."""
+    """Return the signed 64-bit token of a term: worthless without the namespace's index key."""
     return tokens(key, field, [term])[0]
 
 
 def tokens(key: NamespaceKey, field: Field, terms: Iterable[str]) -> list[int]:
-    """The token of each of these terms: a long text has some hundred thousand."""
+    """Return the token of each of these terms: a long text has some hundred thousand."""
     encoded = [term.encode() for term in terms]
     digests = macs(8, key.index, "token", field.encode(), lasts=encoded)
     return [int.from_bytes(digest, "big", signed=True) for digest in digests]
@@ -38,7 +38,7 @@ def postings(
     source: str | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> dict[int, int]:
-    """Token → clipped frequency of everything a memory can be found or filtered by.
+    """Return token → clipped frequency of everything a memory can be found or filtered by.
 
     In the order of tokens: it says nothing of that of words, and the table's index is filled page
     by page.
@@ -72,7 +72,7 @@ def filters(
     source: str | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> list[int]:
-    """The tokens of what memories are filtered by: tags, a source, metadata pairs."""
+    """Return the tokens of what memories are filtered by: tags, a source, metadata pairs."""
     return [
         *tokens(key, "t", tags),
         *(token(key, "s", only) for only in (source,) if only is not None),
@@ -82,7 +82,7 @@ def filters(
 
 
 def round_length(words: int) -> int:
-    """A number of words rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ….
+    """Return a number of words rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ….
 
     Exact lengths would tell texts apart.
     """
@@ -93,7 +93,7 @@ def round_length(words: int) -> int:
 
 
 def fingerprint(key: NamespaceKey, *, kind: str, event_time_ms: int | None, text: str) -> bytes:
-    """16 bytes that are equal for the same fact said twice.
+    """Return 16 bytes that are equal for the same fact said twice.
 
     No case folding: identifiers differ by case.
     """
@@ -103,7 +103,7 @@ def fingerprint(key: NamespaceKey, *, kind: str, event_time_ms: int | None, text
 def fingerprints(
     key: NamespaceKey, *, kinds: Iterable[str], event_time_ms: int | None, text: str
 ) -> list[bytes]:
-    """The fingerprint of a text as each of these kinds."""
+    """Return the fingerprint of a text as each of these kinds."""
     normal = " ".join(normalize("NFC", text).split()).encode()
     when = b"" if event_time_ms is None else str(event_time_ms).encode()
     return [mac(16, key.fingerprint, "fact", kind.encode(), when, normal) for kind in kinds]
@@ -112,7 +112,7 @@ def fingerprints(
 def idempotency_mark(
     key: NamespaceKey, *, writer: PublicKey, route: str, item: int, caller_key: str
 ) -> bytes:
-    """16 bytes that stand for a caller's idempotency key.
+    """Return 16 bytes that stand for a caller's idempotency key.
 
     The key itself is never stored: it may be an unkeyed hash of plaintext.
     """
@@ -120,5 +120,5 @@ def idempotency_mark(
 
 
 def text_mark(key: NamespaceKey, text: str) -> bytes:
-    """16 bytes that tell whether an idempotency key came back with another text."""
+    """Return 16 bytes that tell whether an idempotency key came back with another text."""
     return mac(16, key.idempotency, "text", text.encode())

@@ -63,21 +63,21 @@ class Identity:
 
     @property
     def public_key(self) -> PublicKey:
-        """The 32-byte Ed25519 public key."""
+        """Return the 32-byte Ed25519 public key."""
         return PublicKey(self._pair[0])
 
     @cached_property
     def exchange_public_key(self) -> bytes:
-        """The X25519 public key."""
+        """Return the X25519 public key."""
         return exchange_public_key(self.public_key)
 
     @cached_property
     def exchange_private_key(self) -> bytes:
-        """The X25519 private key."""
+        """Return the X25519 private key."""
         return bindings.crypto_sign_ed25519_sk_to_curve25519(self._pair[1])
 
     def sign(self, message: bytes) -> bytes:
-        """A 64-byte Ed25519 signature."""
+        """Return a 64-byte Ed25519 signature."""
         return bindings.crypto_sign(message, self._pair[1])[:64]
 
 
@@ -96,32 +96,32 @@ class NamespaceKey:
 
     @cached_property
     def key_id(self) -> bytes:
-        """The public id: names namespace and epoch, and commits to the key."""
+        """Return the public id: names namespace and epoch, and commits to the key."""
         return kdf(self.key, "key-id")
 
     @cached_property
     def seal(self) -> bytes:
-        """Subkey of envelopes."""
+        """Return the subkey of envelopes."""
         return kdf(self.key, "seal")
 
     @cached_property
     def index(self) -> bytes:
-        """Subkey of tokens."""
+        """Return the subkey of tokens."""
         return kdf(self.key, "index")
 
     @cached_property
     def vector(self) -> bytes:
-        """Subkey of turns."""
+        """Return the subkey of turns."""
         return kdf(self.key, "vector")
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Subkey of fingerprints."""
+        """Return the subkey of fingerprints."""
         return kdf(self.key, "fingerprint")
 
     @cached_property
     def idempotency(self) -> bytes:
-        """Subkey of idempotency marks."""
+        """Return the subkey of idempotency marks."""
         return kdf(self.key, "idempotency")
 
 
@@ -139,22 +139,22 @@ class Root:
 
     @cached_property
     def root_id(self) -> bytes:
-        """The public id of the root."""
+        """Return the public id of the root."""
         return kdf(self.key, "root-id")
 
     def namespace_key(self, account: AccountId, namespace: Namespace) -> NamespaceKey:
-        """The key of `namespace` in this epoch."""
+        """Return the key of `namespace` in this epoch."""
         key = kdf(self.key, "namespace", account, u32(self.epoch), namespace.encode())
         return NamespaceKey(namespace, self.epoch, key)
 
 
 def account_id(founder: PublicKey) -> AccountId:
-    """The account a key founds: self-certifying, so every chain of trust ends at a hash."""
+    """Return the account a key founds: self-certifying, so every chain of trust ends at a hash."""
     return AccountId(blake2b_256(b"\0" + founder))
 
 
 def account_text(account: AccountId) -> str:
-    """`0x` and 64 lower-case hex digits."""
+    """Return `0x` and 64 lower-case hex digits."""
     return "0x" + account.hex()
 
 
@@ -163,7 +163,7 @@ _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_account(text: str) -> AccountId:
-    """The 32 bytes behind `account_text`.
+    """Return the 32 bytes behind `account_text`.
 
     Raises:
         CryptoError: any other spelling.
@@ -174,7 +174,7 @@ def parse_account(text: str) -> AccountId:
 
 
 def parse_public_key(text: str) -> PublicKey:
-    """The 32 bytes of a lower-case hex public key.
+    """Return the 32 bytes of a lower-case hex public key.
 
     Raises:
         CryptoError: any other spelling.
@@ -185,7 +185,7 @@ def parse_public_key(text: str) -> PublicKey:
 
 
 def parse_namespace(name: str) -> Namespace:
-    """The normalised name, the same in every client and server. Source: SPEC §3.
+    """Return the normalised name, the same in every client and server. Source: SPEC §3.
 
     Only U+0020 is stripped: `str.strip` and JavaScript's `trim` disagree on what white space is.
 
@@ -226,7 +226,7 @@ def _normalise(name: str) -> Namespace:
 
 
 def settled_namespace(name: str) -> Namespace:
-    """A name that is in its normalised form already, as everything signed or sealed holds it.
+    """Return a name that is in its normalised form, as everything signed or sealed holds it.
 
     It may have characters that nobody sees, which names had before they were refused.
 

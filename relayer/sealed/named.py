@@ -40,7 +40,7 @@ class NamedKey:
 
 
 def sign_namespace(relayer: Identity, named: NamedKey) -> bytes:
-    """The signed `namespace` object."""
+    """Return the signed `namespace` object."""
     return sign_object(
         relayer,
         "namespace",

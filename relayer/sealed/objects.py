@@ -33,7 +33,7 @@ def signed_message(kind: str, payload: bytes) -> bytes:
 
 
 def sign_object(identity: Identity, kind: str, members: dict[str, Any]) -> bytes:
-    """`payload ‖ signature` for members given without `v`."""
+    """Return `payload ‖ signature` for members given without `v`."""
     payload = json.dumps({"v": 1, **members}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise CryptoError("the object is too large")
@@ -43,7 +43,7 @@ def sign_object(identity: Identity, kind: str, members: dict[str, Any]) -> bytes
 def open_object(
     signed: bytes, kind: str, signer: PublicKey, members: frozenset[str]
 ) -> dict[str, Any]:
-    """The members of a signed object, `v` checked and removed.
+    """Return the members of a signed object, `v` checked and removed.
 
     Raises:
         CryptoError: bad signature, not strict JSON, other members than `members`.
@@ -55,7 +55,9 @@ def open_object(
 def open_claimed(
     signed: bytes, claims: dict[str, Any], kind: str, members: frozenset[str]
 ) -> tuple[PublicKey, dict[str, Any]]:
-    """The issuer that an object names, who signed it, and its members, as `open_object` has them.
+    """Return the issuer that an object names and is signed by, and the object's members.
+
+    They are as `open_object` has them.
 
     `claims` is what `claims_of` read of the same object, so that it is parsed once only.
 
@@ -75,7 +77,7 @@ def _verify(signed: bytes, kind: str, signer: PublicKey) -> None:
 
 
 def claims_of(signed: bytes) -> dict[str, Any]:
-    """The members of a still *unverified* object, `v` too: only for telling what it may be.
+    """Return the members of a still *unverified* object, `v` too: only for telling what it may be.
 
     Raises:
         CryptoError: not strict JSON.
@@ -84,7 +86,7 @@ def claims_of(signed: bytes) -> dict[str, Any]:
 
 
 def claimed(signed: bytes, member: str) -> str:
-    """A text member of a still *unverified* object: only for finding the key to verify it with.
+    """Return a text member of a still *unverified* object, to find the key to verify it with.
 
     Raises:
         CryptoError: not JSON or no such text member.
@@ -100,7 +102,7 @@ def _read_claim(claims: dict[str, Any], member: str) -> str:
 
 
 def signer_among(signed: bytes, relayers: Sequence[PublicKey]) -> PublicKey:
-    """The one of these keys that an object, still *unverified*, says it is signed by.
+    """Return the one of these keys that an object, still *unverified*, says it is signed by.
 
     Raises:
         CryptoError: none of them.
@@ -112,7 +114,7 @@ def signer_among(signed: bytes, relayers: Sequence[PublicKey]) -> PublicKey:
 
 
 def strict_object(payload: bytes, members: frozenset[str]) -> dict[str, Any]:
-    """Strict JSON of version 1 with exactly these members, `v` removed.
+    """Return strict JSON of version 1 with exactly these members, `v` removed.
 
     Raises:
         CryptoError: anything else.
@@ -131,7 +133,7 @@ def _exactly(parsed: dict[str, Any], members: frozenset[str]) -> dict[str, Any]:
 
 
 def strict_json(payload: bytes) -> dict[str, Any]:
-    """A JSON object under the rules of SPEC §2.
+    """Return a JSON object under the rules of SPEC §2.
 
     Raises:
         CryptoError: duplicate keys, floats, NaN, large integers, depth, size, not UTF-8 or escapes
@@ -159,7 +161,7 @@ def strict_json(payload: bytes) -> dict[str, Any]:
 
 
 def text_member(value: Any) -> str:
-    """A member that is text.
+    """Return a member that is text.
 
     Raises:
         CryptoError: it is not.
@@ -170,7 +172,7 @@ def text_member(value: Any) -> str:
 
 
 def integer_member(value: Any, *, low: int, high: int = INTEGER_MAX) -> int:
-    """A member that is a whole number from `low` to `high`.
+    """Return a member that is a whole number from `low` to `high`.
 
     Raises:
         CryptoError: it is not.
@@ -181,7 +183,7 @@ def integer_member(value: Any, *, low: int, high: int = INTEGER_MAX) -> int:
 
 
 def uuid_member(value: Any) -> uuid.UUID:
-    """A member that is a lower-case UUID with hyphens.
+    """Return a member that is a lower-case UUID with hyphens.
 
     Raises:
         CryptoError: it is not.

@@ -47,17 +47,17 @@ class Secret(bytes):
 
 
 def lp(part: bytes) -> bytes:
-    """Length-prefixed bytes: u32 big-endian length, then the part. Source: SPEC §2."""
+    """Return length-prefixed bytes: u32 big-endian length, then the part. Source: SPEC §2."""
     return len(part).to_bytes(4, "big") + part
 
 
 def u32(value: int) -> bytes:
-    """An unsigned 32-bit big-endian integer."""
+    """Return an unsigned 32-bit big-endian integer."""
     return value.to_bytes(4, "big")
 
 
 def mac(size: int, key: bytes, label: str, *parts: bytes) -> bytes:
-    """MAC(size, key, label, parts…): keyed BLAKE2b of exactly `size` bytes. Source: SPEC §2.
+    """Return MAC(size, key, label, parts…): keyed BLAKE2b of exactly `size` bytes. Source: SPEC §2.
 
     The length prefixes make the list of parts unambiguous, so no two calls with different
     arguments hash the same bytes.
@@ -66,7 +66,7 @@ def mac(size: int, key: bytes, label: str, *parts: bytes) -> bytes:
 
 
 def macs(size: int, key: bytes, label: str, *parts: bytes, lasts: Iterable[bytes]) -> list[bytes]:
-    """`mac` with each of `lasts` as its last part; what they have in common is hashed once."""
+    """Return `mac` with each of `lasts` as its last part; the common part is hashed once."""
     common, found = _keyed_hash(size, key, label, parts), []
     for last in lasts:
         digest = common.copy()
@@ -85,29 +85,29 @@ def _keyed_hash(size: int, key: bytes, label: str, parts: Iterable[bytes]) -> ha
 
 
 def kdf(key: bytes, label: str, *parts: bytes) -> bytes:
-    """KDF(key, label, parts…): a 32-byte MAC. Source: SPEC §2."""
+    """Return KDF(key, label, parts…): a 32-byte MAC. Source: SPEC §2."""
     return mac(32, key, label, *parts)
 
 
 def blake2b_128(data: bytes) -> bytes:
-    """Unkeyed BLAKE2b-128."""
+    """Return unkeyed BLAKE2b-128."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def blake2b_256(data: bytes) -> bytes:
-    """Unkeyed BLAKE2b with a 32-byte digest."""
+    """Return unkeyed BLAKE2b with a 32-byte digest."""
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
 def aead_seal(key: bytes, plaintext: bytes, *, associated: bytes, nonce: bytes) -> bytes:
-    """XChaCha20-Poly1305-IETF ciphertext and tag; random 24-byte nonces do not collide."""
+    """Return XChaCha20-Poly1305-IETF ciphertext and tag; random 24-byte nonces do not collide."""
     if len(key) != KEY_BYTES or len(nonce) != AEAD_NONCE_BYTES:
         raise CryptoError("bad key or nonce length")
     return bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, associated, nonce, key)
 
 
 def aead_open(key: bytes, ciphertext: bytes, *, associated: bytes, nonce: bytes) -> bytes:
-    """The plaintext of `aead_seal`.
+    """Return the plaintext of `aead_seal`.
 
     Raises:
         CryptoError: wrong key, altered bytes or wrong associated data.
@@ -139,7 +139,7 @@ def verify_signature(public_key: bytes, message: bytes, signature: bytes) -> Non
 
 
 def exchange_public_key(public_key: bytes) -> bytes:
-    """The X25519 half of an Ed25519 public key, by libsodium's conversion.
+    """Return the X25519 half of an Ed25519 public key, by libsodium's conversion.
 
     A mixed-order point verifies signatures and still fails here, so every key that registers
     passes through this function first.
@@ -156,17 +156,17 @@ def exchange_public_key(public_key: bytes) -> bytes:
 
 
 def random_key() -> bytes:
-    """32 fresh random bytes."""
+    """Return 32 fresh random bytes."""
     return os.urandom(KEY_BYTES)
 
 
 def to_base64(data: bytes) -> str:
-    """Base64 with padding."""
+    """Return Base64 with padding."""
     return b64encode(data).decode()
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes of canonical, padded base64.
+    """Return the bytes of canonical, padded base64.
 
     Raises:
         CryptoError: anything that does not encode back to the same text.
@@ -181,12 +181,12 @@ def from_base64(text: str) -> bytes:
 
 
 def to_base64url(data: bytes) -> str:
-    """Base64url without padding."""
+    """Return Base64url without padding."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def from_base64url(text: str) -> bytes:
-    """The bytes of canonical, unpadded base64url.
+    """Return the bytes of canonical, unpadded base64url.
 
     Raises:
         CryptoError: anything that does not encode back to the same text.

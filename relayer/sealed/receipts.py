@@ -82,7 +82,7 @@ class Receipt:
 
 
 def sign_receipt(relayer: Identity, receipt: Receipt) -> bytes:
-    """The signed receipt."""
+    """Return the signed receipt."""
     return sign_object(
         relayer,
         "receipt",
@@ -103,7 +103,7 @@ def sign_receipt(relayer: Identity, receipt: Receipt) -> bytes:
 
 
 def open_receipt(signed: bytes, *relayers: PublicKey) -> Receipt:
-    """A receipt of this relayer, signed by any key that it has had.
+    """Return a receipt of this relayer, signed by any key that it has had.
 
     Raises:
         CryptoError: bad signature or members.
@@ -166,8 +166,9 @@ class ReceiptChain:
         self._begins = True
 
     def follow(self, signed: bytes) -> Receipt:
-        """The next receipt, which must follow the last without a gap; only the first may be that
-        of an account rebuilt.
+        """Return the next receipt, which must follow the last without a gap.
+
+        Only the first may be that of an account rebuilt.
 
         Raises:
             CryptoError: it is missing, altered, out of order or of another relayer, or signed by a
@@ -199,7 +200,7 @@ class Checkpoint:
 
 
 def sign_checkpoint(relayer: Identity, checkpoint: Checkpoint) -> bytes:
-    """The signed `checkpoint`, for its account to keep and to compare."""
+    """Return the signed `checkpoint`, for its account to keep and to compare."""
     return sign_object(
         relayer,
         "checkpoint",
@@ -215,7 +216,7 @@ def sign_checkpoint(relayer: Identity, checkpoint: Checkpoint) -> bytes:
 
 
 def open_checkpoint(signed: bytes, *relayers: PublicKey) -> Checkpoint:
-    """A checkpoint of this relayer, signed by any key that it has had.
+    """Return a checkpoint of this relayer, signed by any key that it has had.
 
     Raises:
         CryptoError: bad signature or members.
@@ -236,7 +237,7 @@ def open_checkpoint(signed: bytes, *relayers: PublicKey) -> Checkpoint:
 def sign_statement(
     relayer: Identity, *, issued_ms: int, unlock_keys: Sequence[tuple[bytes, bytes, int]]
 ) -> bytes:
-    """The signed `relayer` statement; unlock keys as (kid, X25519 public key, not after in ms)."""
+    """Sign the `relayer` statement; unlock keys as (kid, X25519 public key, not after in ms)."""
     keys: list[dict[str, Any]] = [
         {"kid": kid.hex(), "key": key.hex(), "not_after": not_after}
         for kid, key, not_after in unlock_keys
@@ -246,7 +247,7 @@ def sign_statement(
 
 
 def open_statement(signed: bytes, relayer: PublicKey) -> list[ListedKey]:
-    """The unlock keys that a `relayer` statement lists, in its order.
+    """Return the unlock keys that a `relayer` statement lists, in its order.
 
     Raises:
         CryptoError: bad signature or members, or another relayer's.

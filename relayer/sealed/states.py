@@ -55,12 +55,15 @@ class SignedState:
 
     @property
     def order(self) -> tuple[int, int]:
-        """By this the last one is told; a database that was set back gives numbers again."""
+        """Return the order of states, by which the last is told.
+
+        A database that was set back gives numbers again.
+        """
         return self.time_ms, self.seq
 
 
 def sign_state(relayer: Identity, said: SignedState) -> bytes:
-    """The signed object."""
+    """Return the signed object."""
     by = said.superseded_by
     state = {
         "pinned": said.pinned,

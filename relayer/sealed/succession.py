@@ -28,7 +28,7 @@ class Named:
 
 
 def name_next(relayer: Identity, following: PublicKey, *, created_ms: int) -> bytes:
-    """The signed `relayer-next` object."""
+    """Return the signed `relayer-next` object."""
     return sign_object(
         relayer,
         "relayer-next",
@@ -53,7 +53,7 @@ def open_next(signed: bytes) -> Named:
 
 
 def keys_of(objects: Iterable[bytes], last: PublicKey) -> tuple[PublicKey, ...]:
-    """Every key of a relayer, oldest first; the objects must lead to `last` without a gap.
+    """Return every key of a relayer, oldest first; the objects must lead to `last` without a gap.
 
     Raises:
         CryptoError: they do not, or are too many.

@@ -62,7 +62,7 @@ class UnlockKey:
 
     @property
     def kid(self) -> bytes:
-        """The 8 bytes a header names it by."""
+        """Return the 8 bytes a header names it by."""
         return blake2b_256(self.public_key)[:8]
 
 
@@ -76,7 +76,7 @@ class Unlock:
 
 
 def generate_unlock_key(*, not_after_ms: int) -> UnlockKey:
-    """A fresh key pair."""
+    """Return a fresh key pair."""
     private_key = os.urandom(32)
     return UnlockKey(private_key, bindings.crypto_scalarmult_base(private_key), not_after_ms)
 
@@ -90,7 +90,7 @@ def open_unlock(
     sender: PublicKey,
     now_ms: int,
 ) -> Unlock:
-    """The keys of a header, every check of SPEC §6 done but those against the sender's grants.
+    """Return the keys of a header; check all of SPEC §6 but the sender's grants.
 
     Raises:
         UnknownUnlockKey: well formed, for keys this process does not hold.

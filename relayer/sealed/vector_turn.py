@@ -38,7 +38,7 @@ class VectorTurn:
     signs: Vectors
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Turned unit vectors, (n, dim) float32, from vectors of any length but zero.
+        """Return turned unit vectors, (n, dim) float32, from vectors of any length but zero.
 
         Raises:
             CryptoError: another dimension, not finite, or a zero vector.
@@ -60,7 +60,7 @@ class VectorTurn:
         return x
 
     def undo(self, turned: Vectors) -> Vectors:
-        """The unit vectors that `apply` turned, to float32 accuracy."""
+        """Return the unit vectors that `apply` turned, to float32 accuracy."""
         x = turned.astype(np.float32)
         blocks = self._blocks()[::-1]
         for order, signs in zip(self.orders[::-1], self.signs[::-1], strict=True):
@@ -77,7 +77,7 @@ class VectorTurn:
 
 
 def derive_vector_turn(key: NamespaceKey, model_id: str, dim: int) -> VectorTurn:
-    """The turn of one namespace, epoch and model.
+    """Return the turn of one namespace, epoch and model.
 
     Raises:
         CryptoError: a dimension outside 1–4,000.

@@ -17,7 +17,7 @@ _TAKEN: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 
 
 def request_id(sent: list[bytes]) -> str:
-    """The id of a request: the client's own if it sent one that is short and plain, else a new one.
+    """Return the id of a request: the client's own if it is short and plain, else a new one.
 
     `sent` are the values of its `x-request-id` headers.
     """

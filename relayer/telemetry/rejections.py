@@ -43,5 +43,5 @@ def cause_of(error: RelayerError) -> Rejection | None:
 
 
 def cause_of_status(status: int) -> Rejection | None:
-    """The same of an answer that the framework gave."""
+    """Return the same of an answer that the framework gave."""
     return _BY_STATUS.get(status)

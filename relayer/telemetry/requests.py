@@ -75,11 +75,11 @@ class RequestCounts:
 
 
 def method_of(scope: Scope) -> str:
-    """The method of a request, if it is one that a route could have: it is the client's word."""
+    """Return the method of a request, if a route could have it: it is the client's word."""
     method = str(scope.get("method", ""))
     return method if method in _METHODS else "other"
 
 
 def route_of(scope: Scope) -> str:
-    """The template of a request's route; none yet, or none at all, is empty."""
+    """Return the template of a request's route; none yet, or none at all, is empty."""
     return str(scope.get("path_template", ""))

@@ -110,7 +110,7 @@ def name_request(method: str, route: str, status: int) -> None:
 
 
 def span(name: str, **attributes: str | int) -> "AbstractContextManager[Span] | None":
-    """A span below the present one, to be entered; None while nobody asked for traces."""
+    """Return a span below the present one, to be entered; None while nobody asked for traces."""
     if _tracer is None:
         return None
     # An exception's message may quote anything.

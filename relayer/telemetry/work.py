@@ -28,7 +28,7 @@ Handler = Callable[[J], Awaitable[None]]
 
 
 def observe(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handler[J]:
-    """The handler, whose every run is counted and said; `put_back` is what it raises for later.
+    """Return the handler, with every run counted and logged; it raises `put_back` for later.
 
     A run that is cancelled is for later, too: its process ends, and another takes the job.
     """

@@ -30,7 +30,7 @@ class Access:
     index_mark: IndexMark | None = None  # as the request found it
 
     def strength(self, namespace: Namespace | None) -> int:
-        """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""
+        """Return 0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) in the account."""
         return max(
             (STRENGTH.get(g.role, 0) for g in self.grants if _covers(g, namespace)), default=0
         )
@@ -45,7 +45,7 @@ class Access:
         return self.serial > 0
 
     def ends_ms(self, namespace: Namespace, latest_ms: int) -> int:
-        """When the key's strongest right in the namespace ends, or `latest_ms` if that is later."""
+        """Return when the key's strongest right in the namespace ends, at most `latest_ms`."""
         strongest = self.strength(namespace)
         ends = [
             latest_ms if grant.expires_ms is None else min(grant.expires_ms, latest_ms)
@@ -79,7 +79,7 @@ class Access:
 
     @property
     def namespaces(self) -> list[Namespace] | None:
-        """The namespaces it may read, None for all."""
+        """Return the namespaces it may read, None for all."""
         if any(g.whole_account for g in self.grants):
             return None
         return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})

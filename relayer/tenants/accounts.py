@@ -84,11 +84,11 @@ class Accounts:
 
     @property
     def relayer(self) -> PublicKey:
-        """The key of this relayer."""
+        """Return the key of this relayer."""
         return self._identity.public_key
 
     def known(self, account: AccountId) -> Chain:
-        """The account's chain as far as it is known here, for whoever will read its row.
+        """Return the account's chain as far as it is known here, for whoever will read its row.
 
         The chain comes first: a grant that commits meanwhile may be in it and not in the row.
         """
@@ -119,7 +119,7 @@ class Accounts:
         *,
         as_owner: bool = False,
     ) -> statements.Heads:
-        """The account's heads, locked until the transaction ends, if who asks may still write here.
+        """Lock the account's heads and return them, if who asks may still write here.
 
         Before the transaction stores any grant, which would be taken for committed.
 
@@ -193,17 +193,20 @@ class Accounts:
             await statements.update_settings(connection, account=access.account, settings=chosen)
 
     def custody(self, chain: Chain, now_ms: int | None = None) -> Literal["managed", "sealed"]:
-        """Managed while this relayer holds a live custodian grant; computed, never stored."""
+        """Return "managed" while this relayer holds a live custodian grant, else "sealed".
+
+        It is computed, never stored.
+        """
         return "managed" if self.custodian_grants(chain, now_ms) else "sealed"
 
     def custodian_grants(self, chain: Chain, now_ms: int | None = None) -> list[Grant]:
-        """The live grants that make this relayer the account's custodian, now or at a time."""
+        """Return the live grants that make this relayer the custodian, now or at a time."""
         now_ms = to_ms(self._clock()) if now_ms is None else now_ms
         live = chain.live(self._identity.public_key, now_ms)
         return [g for g in live if g.role == "custodian"]
 
     async def chain(self, account: AccountId, *, serial: int | None = None) -> Chain:
-        """The account's verified chain, up to its current serial, or to one that was just read.
+        """Return the account's verified chain, to its current serial or one that was just read.
 
         Raises:
             NotFound: no such account.
@@ -286,7 +289,7 @@ class Accounts:
             return await statements.claim_key(connection, key=key, account=account)
 
     async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
-        """Signed grants and revocations: all for owners, else one's own and the chain above.
+        """Return signed grants and revocations: all for owners, else one's own and the chain above.
 
         The bytes are those that are stored, so that who asks sees what became of them.
         """
@@ -309,13 +312,13 @@ class Accounts:
         ]
 
     async def listed_keys(self, access: Access) -> list[KeyEntry]:
-        """The account's keys as their grants say: all for owners, else one's own."""
+        """Return the account's keys as their grants say: all for owners, else one's own."""
         if access.is_owner:
             return await self.all_keys(access.account)
         return await self._key_entries(await self.chain(access.account), [access.key])
 
     async def all_keys(self, account: AccountId) -> list[KeyEntry]:
-        """Every key of an account, in order of its first grant."""
+        """Return every key of an account, in order of its first grant."""
         chain = await self.chain(account)
         return await self._key_entries(chain, list(chain.grants))
 
@@ -325,7 +328,7 @@ class Accounts:
         return [_key_entry(chain, key, labels, now_ms) for key in keys]
 
     async def labels(self, account: AccountId, keys: Iterable[PublicKey]) -> dict[str, str]:
-        """Public key → label of those of an account's keys that have one.
+        """Return public key → label of those of an account's keys that have one.
 
         It is shown to whoever may read what such a key wrote.
         """
@@ -336,7 +339,7 @@ class Accounts:
         return {key: label for key, label in found.items() if label}
 
     async def kept_labels(self, chain: Chain) -> dict[PublicKey, str]:
-        """The newest label that each key of a chain was given, of those that have one."""
+        """Return the newest label that each key of a chain was given, of those that have one."""
         serials = [item.serial for item in chain.items]
         labels = await statements.labels_of(self._database, chain.account, serials)
         return {i.recipient: labels[i.serial] for i in chain.items if labels.get(i.serial)}

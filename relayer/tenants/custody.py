@@ -43,7 +43,7 @@ class Keys(Protocol):
         """Return the key on whose word these are the keys; None where nobody asks."""
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
-        """The namespace's keys, newest epoch first.
+        """Return the namespace's keys, newest epoch first.
 
         Raises:
             NotAllowed: `unlock_required`, none is at hand.
@@ -62,7 +62,7 @@ class RootKeys:
     )
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
-        """The namespace's keys, newest epoch first."""
+        """Return the namespace's keys, newest epoch first."""
         if namespace not in self._derived:
             if len(self._derived) >= DERIVED_MAX:
                 self._derived.clear()
@@ -80,7 +80,7 @@ class LentKeys:
     lender: PublicKey | None = None  # none of those that the ring holds
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
-        """The namespace's keys, newest epoch first."""
+        """Return the namespace's keys, newest epoch first."""
         if not (found := self.keys.get(namespace)):
             raise NotAllowed(
                 "This account is sealed: send the namespace's key in x-memrelay-unlock.",
@@ -90,7 +90,7 @@ class LentKeys:
 
 
 def lent(keys: Sequence[NamespaceKey], lender: PublicKey | None = None) -> LentKeys:
-    """Keys by namespace, newest epoch first."""
+    """Return keys by namespace, newest epoch first."""
     by_namespace: dict[Namespace, list[NamespaceKey]] = {}
     for key in sorted(keys, key=lambda k: -k.epoch):
         by_namespace.setdefault(key.namespace, []).append(key)
@@ -119,7 +119,7 @@ class Custody:
         self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
 
     def statement(self) -> bytes:
-        """The signed `relayer` statement with this process's own unlock keys that live now."""
+        """Return the signed `relayer` statement with this process's own live unlock keys."""
         now_ms = to_ms(self._clock())
         keys = self._unlock_keys.live(now_ms)
         return sign_statement(
@@ -129,7 +129,7 @@ class Custody:
         )
 
     async def keys(self, access: Access, header: str | None) -> tuple[Keys, bool]:
-        """The keys of a request, and whether the ring learned a key it did not hold.
+        """Return the keys of a request, and whether the ring learned a key it did not hold.
 
         Raises:
             NotAllowed: `unlock_rejected`.
@@ -162,7 +162,7 @@ class Custody:
         return keys, learned
 
     async def job_keys(self, account: AccountId) -> Keys | None:
-        """The keys of background work: the custodian's, or the ring's; None without any."""
+        """Return the keys of background work: the custodian's, or the ring's; None without any."""
         chain = await self._accounts.chain(account)
         if (roots := self._root_keys(chain)) is not None:
             return roots
@@ -170,7 +170,7 @@ class Custody:
         return lent(held) if held else None
 
     async def reseal_keys(self, account: AccountId) -> Keys | None:
-        """The keys by which memories are sealed anew: the custodian's, or those an owner lent."""
+        """Return the keys that seal memories anew: the custodian's, or those an owner lent."""
         chain = await self._accounts.chain(account)
         if (roots := self._root_keys(chain)) is not None:
             return roots
@@ -179,7 +179,7 @@ class Custody:
         return LentKeys(whole) if whole else None
 
     async def held(self, account: AccountId) -> list[Namespace]:
-        """The namespaces of an account whose keys the ring holds."""
+        """Return the namespaces of an account whose keys the ring holds."""
         chain = await self._accounts.chain(account)
         return sorted({key.namespace for key in self._ring.held(chain, to_ms(self._clock()))})
 

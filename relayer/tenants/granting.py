@@ -72,7 +72,7 @@ class Granting:
     async def create(
         self, *, founder: PublicKey, grants: Sequence[bytes], label: str
     ) -> tuple[Chain, list[bytes]]:
-        """A new account with its first grants; (chain, receipts).
+        """Found an account with its first grants; return (chain, receipts).
 
         Raises:
             BadRequest: a grant breaks a rule.

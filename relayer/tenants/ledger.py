@@ -56,7 +56,7 @@ class Ledger:
 
     @property
     def relayer(self) -> PublicKey:
-        """The key that receipts name as the actor where nobody asks."""
+        """Return the key that receipts name as the actor where nobody asks."""
         return self._signing.identity.public_key
 
     def unasked(self, account: AccountId, settings: AccountSettings = DEFAULTS) -> Access:

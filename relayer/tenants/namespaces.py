@@ -69,7 +69,7 @@ class Namespaces:
         self._known: OrderedDict[tuple[AccountId, Namespace], NamespaceEntry] = OrderedDict()
 
     async def find(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
-        """The namespace, or None before its first memory."""
+        """Return the namespace, or None before its first memory."""
         known = self._known.get((account, namespace))
         count_lookups("namespaces", known is not None)
         return known or await self._load(account, namespace)
@@ -77,7 +77,7 @@ class Namespaces:
     async def with_epochs(
         self, access: Access, namespace: Namespace, epochs: Set[int]
     ) -> NamespaceEntry | None:
-        """The namespace with those of these epochs that it has by now; None as for `find`.
+        """Return the namespace with those of these epochs that it has by now; None as for `find`.
 
         Another process may have begun an epoch since the namespace was looked up here. Nothing is
         sealed under one without moving the index's mark.
@@ -96,17 +96,17 @@ class Namespaces:
     async def stored_keys(
         self, account: AccountId, names: Sequence[Namespace]
     ) -> list[tuple[Namespace, int, bytes]]:
-        """(name, epoch, key id) of each key that one of these namespaces has by now."""
+        """Return (name, epoch, key id) of each key that one of these namespaces has by now."""
         found = await namespace_rows.find_namespaces(self._database, account, names)
         return [(Namespace(row["name"]), row["epoch"], row["key_id"]) for row in found]
 
     async def numbers(self, account: AccountId, namespaces: Iterable[Namespace]) -> list[int]:
-        """The numbers of those of these namespaces that are there."""
+        """Return the numbers of those of these namespaces that are there."""
         entries = [await self.find(account, name) for name in namespaces]
         return [entry.namespace_id for entry in entries if entry is not None]
 
     async def key_id(self, account: AccountId, namespace: Namespace, epoch: int) -> bytes | None:
-        """The key id the account has for this namespace and epoch."""
+        """Return the key id the account has for this namespace and epoch."""
         entry = await self.find(account, namespace)
         if entry is not None and epoch not in entry.key_ids:
             entry = await self._load(account, namespace)
@@ -115,7 +115,7 @@ class Namespaces:
     async def ensure(
         self, access: Access, key: NamespaceKey, by: PublicKey | None
     ) -> NamespaceEntry:
-        """The namespace with this key's epoch, created if it is new; `by` is who lends the key.
+        """Return the namespace with this key's epoch; create it if it is new. `by` lends the key.
 
         Raises:
             BadRequest: the account has as many namespaces as it may.
@@ -138,8 +138,10 @@ class Namespaces:
     async def settle(
         self, account: AccountId, key: NamespaceKey | NamedKey, by: PublicKey | None
     ) -> NamespaceEntry:
-        """The namespace, which has this key in its epoch, or has it from now on: if an owner or the
-        custodian lends or grants it, and the other one was named by nobody who is that.
+        """Return the namespace with this key in its epoch, which it has or gets.
+
+        It gets it if an owner or the custodian lends or grants it, and the other one was named by
+        nobody who is that.
 
         Raises:
             NotAllowed: it has another one.
@@ -268,8 +270,9 @@ class Namespaces:
         key_id: bytes,
         by: PublicKey | None,
     ) -> None:
-        """The namespace with the key of this id in an epoch, named by this key, unless there is
-        one.
+        """Create the namespace with the key of this id in an epoch, unless there is one.
+
+        It is named by the key `by`.
 
         The journal learns its name: without that, nobody could find what is sealed in it.
 

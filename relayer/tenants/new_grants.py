@@ -76,7 +76,7 @@ def check_scope(grant: Grant, named: Named) -> None:
 
 
 def uuids_of(chain: Chain) -> set[uuid.UUID]:
-    """The UUIDs of all of an account's grants."""
+    """Return the UUIDs of all of an account's grants."""
     return {grant.grant for grants in chain.grants.values() for grant in grants}
 
 

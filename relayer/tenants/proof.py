@@ -65,7 +65,7 @@ class Proof:
         self.succession = succession
 
     async def checkpoint(self, access: Access) -> bytes:
-        """The signed `checkpoint` of this moment.
+        """Return the signed `checkpoint` of this moment.
 
         Raises:
             NotAllowed: the key may not see the whole account.
@@ -88,7 +88,7 @@ class Proof:
     async def inventory(
         self, access: Access, namespaces: Sequence[Namespace] | None, cursor: str, limit: int
     ) -> Inventory:
-        """A page of what is stored in these namespaces, or (None) wherever the key may read.
+        """Return a page of what is stored in these namespaces, or (None) wherever the key may read.
 
         Raises:
             NotAllowed: it may not read one of them.
@@ -108,7 +108,7 @@ class Proof:
         return Inventory(page, [], str(page[-1]["seq"]) if len(page) == limit else TURNS)
 
     async def blobs(self, access: Access, names: Sequence[str]) -> Blobs:
-        """Stored bytes: of any object of the account, or of the namespaces that the key may read.
+        """Return stored bytes: of any object of the account, or of namespaces the key may read.
 
         As many as fit into one answer, in the order asked, at least one.
         """

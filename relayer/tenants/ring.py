@@ -81,7 +81,7 @@ class KeyRing:
         return not known.issuperset((key.namespace, key.epoch) for key, _ in keys)
 
     def held(self, chain: Chain, now_ms: int, *, owned: bool = False) -> list[NamespaceKey]:
-        """The keys of an account that are still lent, by anybody or by an owner."""
+        """Return the keys of an account that are still lent, by anybody or by an owner."""
         if (lent := self._live(chain, now_ms)) is None:
             return []
         wanted = lent.owned(now_ms) if owned else lent.keys

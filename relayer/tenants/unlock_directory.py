@@ -70,7 +70,7 @@ class UnlockDirectory:
         await rows.forget_silent(self._database, since=SILENT)
 
     async def statement(self) -> bytes:
-        """The signed `relayer` statement with the unlock keys of every process, at most eight.
+        """Return the signed `relayer` statement with every process's unlock keys, at most eight.
 
         While the database is away, this process speaks for itself.
         """

@@ -16,7 +16,7 @@ class UnlockKeys(Protocol):
     """The source of the unlock keys."""
 
     def live(self, now_ms: int) -> dict[bytes, UnlockKey]:
-        """Those that open headers now, by kid, the oldest first."""
+        """Return those that open headers now, by kid, the oldest first."""
 
 
 class MadeKeys:
@@ -26,7 +26,7 @@ class MadeKeys:
         self._keys: dict[bytes, UnlockKey] = {}
 
     def live(self, now_ms: int) -> dict[bytes, UnlockKey]:
-        """Those that open headers now, by kid, the oldest first."""
+        """Return those that open headers now, by kid, the oldest first."""
         live = {k: v for k, v in self._keys.items() if v.not_after_ms > now_ms}
         overlap_ms = Limits.unlock_key_overlap_s * 1000
         if all(key.not_after_ms - now_ms <= overlap_ms for key in live.values()):
@@ -47,6 +47,6 @@ class HandedKeys:
         self._keys = {key.kid: key for key in keys}
 
     def live(self, now_ms: int) -> dict[bytes, UnlockKey]:
-        """Those that open headers now, by kid, the oldest first."""
+        """Return those that open headers now, by kid, the oldest first."""
         self._keys = {k: v for k, v in self._keys.items() if v.not_after_ms > now_ms}
         return self._keys

@@ -73,12 +73,12 @@ class Manifest:
     sha256: str
 
     def as_json(self) -> dict[str, Any]:
-        """The manifest as its file has it."""
+        """Return the manifest as its file has it."""
         return asdict(self)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The manifest of a folder, whose dump is whole.
+        """Return the manifest of a folder, whose dump is whole.
 
         Raises:
             BackupError: there is none, or it does not describe what lies beside it.

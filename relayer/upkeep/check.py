@@ -65,12 +65,12 @@ class Report:
         self.problems.append({"account_id": account_text(account), "problem": what, "id": where})
 
     def as_json(self) -> dict[str, Any]:
-        """The report for scripts."""
+        """Return the report for scripts."""
         found = {"ok": self.ok, "checked": dict(self.checked), "problems": self.problems}
         return found | ({"hint": self.hint} if self.hint else {})
 
     def as_text(self) -> str:
-        """The report for people."""
+        """Return the report for people."""
         looked = ", ".join(_count(n, what) for what, n in sorted(self.checked.items()))
         lines = [f"{p['account_id']}: {p['problem']}: {p['id']}" for p in self.problems]
         verdict = "everything holds" if self.ok else _count(len(lines), "problems")

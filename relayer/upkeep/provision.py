@@ -51,7 +51,7 @@ class NewKey:
 async def create_account(
     storage: Storage, *, label: str, custody: Literal["managed", "sealed"], clock: Clock
 ) -> NewKey:
-    """A new account with a fresh founder key, and the relayer as custodian if it is managed."""
+    """Create an account with a fresh founder key; the relayer is custodian if it is managed."""
     founder, root = Identity(os.urandom(32)), Root(1, random_key())
     account, now_ms = account_id(founder.public_key), to_ms(clock())
     grants = [
@@ -92,7 +92,7 @@ async def add_key(
     owner: Identity | None,
     clock: Clock,
 ) -> NewKey:
-    """A fresh key with a grant to these namespaces, or (none named) to the whole account.
+    """Create a key with a grant to these namespaces, or (none named) to the whole account.
 
     Raises:
         NotAllowed: a sealed account, and no owner's key was given.
@@ -198,7 +198,7 @@ async def erase_account(storage: Storage, *, account: AccountId, clock: Clock) -
 
 
 async def list_accounts(storage: Storage) -> list[dict[str, Any]]:
-    """Every account."""
+    """Return every account."""
     return [
         {
             "account_id": account_text(AccountId(row["account_id"])),

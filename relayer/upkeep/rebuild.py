@@ -77,7 +77,7 @@ class Rebuilt:
     blobs: int
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the outcome for scripts."""
         return {
             "account_id": account_text(self.account),
             "outcome": self.outcome,
@@ -107,7 +107,7 @@ class Rebuild:
         self._clock = clock
 
     async def rebuild(self, *, only_if_empty: bool = False) -> list[Rebuilt]:
-        """Every account of the store that the database does not know, one after the other.
+        """Rebuild every account of the store that the database does not know, one after the other.
 
         With `only_if_empty` nothing, if an account was ever founded here in another way: what has
         only rebuilt ones is what an interrupted rebuild leaves, or one that another replica is at.
@@ -298,7 +298,7 @@ class Rebuild:
 async def rebuild_lost(
     storage: Storage, clock: Clock, *, only_if_empty: bool = False
 ) -> list[Rebuilt]:
-    """The same on a storage, said in the log."""
+    """Rebuild the lost accounts of a storage, and log the outcome of each."""
     rebuild = Rebuild(
         database=storage.database,
         blobs=storage.blobs,

@@ -79,11 +79,11 @@ class Report:
         return not left and not any(standing.problem for standing in self.accounts)
 
     def total(self, name: str) -> int:
-        """The sum of one figure over all accounts."""
+        """Return the sum of one figure over all accounts."""
         return sum(getattr(standing, name) for standing in self.accounts)
 
     def as_json(self) -> dict[str, Any]:
-        """The report for scripts."""
+        """Return the report for scripts."""
         return {
             "ok": self.ok,
             "embedding_version": self.versions.embedding,
@@ -93,7 +93,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """The report in one line for people."""
+        """Return the report in one line for people."""
         parts = [f"{self.total('up_to_date')} of {self.total('memories')} memories up to date"]
         for name in ("waiting", "waiting_for_keys", "missing", "refused", "lost"):
             if count := self.total(name):

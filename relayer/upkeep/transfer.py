@@ -65,11 +65,11 @@ class Report:
         self.problems.append({"account_id": account_text(account), "problem": what, "id": name})
 
     def as_json(self) -> dict[str, Any]:
-        """The report for scripts."""
+        """Return the report for scripts."""
         return {"ok": self.ok, **vars(self)}
 
     def as_text(self) -> str:
-        """The report for people."""
+        """Return the report for people."""
         lines = [f"{p['account_id']}: {p['problem']}: {p['id']}" for p in self.problems]
         done = f"{self.copied} objects copied ({self.bytes} bytes)"
         return "\n".join(

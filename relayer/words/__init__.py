@@ -36,8 +36,10 @@ class QueryWords:
 
 
 def words(text: str) -> list[str]:
-    """Index terms in order, with repeats: stems, whole identifiers with their parts, CJK bigrams,
-    and other forms of these. Numbers in groups come first.
+    """Return index terms in order, with repeats: stems, identifiers with their parts, CJK bigrams.
+
+    Other forms of these are there, too. Identifiers are whole as well. Numbers in groups come
+    first.
 
     Function words are left out unless nothing else remains. A text that NFKC makes longer than any
     may be counts with its beginning.
@@ -58,7 +60,7 @@ def words(text: str) -> list[str]:
 
 
 def distinct_words(text: str, *, words_max: int) -> QueryWords:
-    """The words of a query, at most so many of them, and of groups; of a text in NFKC.
+    """Return the words of a query, at most so many of them, and of groups; of a text in NFKC.
 
     What is behind twice as many terms is not looked at: enough words are left of them without
     function words.

@@ -93,7 +93,7 @@ _STEMMERS: Final = {
 
 
 def language_of(terms: Iterable[str]) -> str:
-    """The language in Latin letters that a text is in, by its function words."""
+    """Return the language in Latin letters that a text is in, by its function words."""
     known = _LANGUAGES_OF.keys() & terms
     if known <= FUNCTION_WORDS[ENGLISH]:  # as mostly: no language has more of them here
         return ENGLISH
@@ -110,7 +110,7 @@ def function_words(language: str) -> Set[str]:
 
 
 def stems(term: str, language: str) -> tuple[str, ...]:
-    """The stems of a case-folded word; identifiers and numbers stay as they are."""
+    """Return the stems of a case-folded word; identifiers and numbers stay as they are."""
     if _UNSTEMMED.fullmatch(term) or not (term.isalpha() or _has_marks(term)):
         return (term,)
     return _stems(term, language)
@@ -139,7 +139,7 @@ def _stem(term: str, language: str) -> str:
 
 
 def fold_accents(term: str) -> str:
-    """A word without the accents of Latin and Greek letters."""
+    """Return a word without the accents of Latin and Greek letters."""
     if term.isascii():
         return term
     bare = _ACCENTS.sub("", normalize("NFD", term.translate(_NOT_COMPOSED)))

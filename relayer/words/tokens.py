@@ -78,7 +78,7 @@ _HEX: Final = re.compile(r"(?=\d*[a-f])[0-9a-f]{8,}")
 
 
 def terms_of(text: str) -> Iterator[tuple[str, ...]]:
-    """For each word of a text in one spelling, the case-folded terms that it is found by."""
+    """Yield, for each word of a text in one spelling, the case-folded terms that it is found by."""
     text = _FIGURES.sub(_write_date, text)
     terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
     at = 0

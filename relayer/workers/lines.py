@@ -22,7 +22,7 @@ _READ_BYTES: Final = 2**16
 
 
 def read_lines(line: socket.socket) -> Iterator[bytes]:
-    """The whole lines that come in, until the other end is gone or this one is shut."""
+    """Yield the whole lines that come in, until the other end is gone or this one is shut."""
     rest = b""
     while more := line.recv(_READ_BYTES):
         *whole, rest = (rest + more).split(b"\n")
@@ -30,13 +30,13 @@ def read_lines(line: socket.socket) -> Iterator[bytes]:
 
 
 def settings_line(settings: Settings) -> bytes:
-    """All settings."""
+    """Return the line of all settings."""
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     return json.dumps(values, default=str).encode() + b"\n"
 
 
 def read_settings(line: bytes) -> Settings:
-    """The settings of a line; those that this release does not know are no settings of its own.
+    """Return the settings of a line; those that this release does not know are left out.
 
     A supervisor outlives the release that it was started from: SIGHUP renews its workers alone.
     """
@@ -46,13 +46,13 @@ def read_settings(line: bytes) -> Settings:
 
 
 def keys_line(keys: Iterable[UnlockKey]) -> bytes:
-    """The unlock keys of now, the oldest first."""
+    """Return the unlock keys of now, the oldest first."""
     values = [(key.private_key.hex(), key.public_key.hex(), key.not_after_ms) for key in keys]
     return json.dumps(values).encode() + b"\n"
 
 
 def read_keys(line: bytes) -> list[UnlockKey]:
-    """The unlock keys of a line."""
+    """Return the unlock keys of a line."""
     return [
         UnlockKey(bytes.fromhex(private), bytes.fromhex(public), not_after_ms)
         for private, public, not_after_ms in json.loads(line)
