@@ -313,9 +313,11 @@ def test_the_command_says_what_age_and_importance_did(run: Run) -> None:
     best = {"--limit": "1", "--mode": "keyword", "--importance": "0.5"}
     _, _, err = run("recall", "tea", "--explain", *(word for pair in best.items() for word in pair))
     assert "importance up to 0." in err
-    assert "that moved nothing." in err
+    assert "Without it, 0 of 1 place would be another's" in err
     _, _, err = run("recall", "tea", "--explain", "--importance", "9", "--min-relevance", "0")
-    assert re.search(r"that changed [2-9] of [2-9] places\.", err)
+    assert re.search(r"Without it, [2-9] of [2-9] places would be another's", err)
+    _, _, err = run("recall", "tea", "--explain", "--importance", "0")
+    assert err == "memrelay: Age and importance added nothing to these scores.\n"
     assert run("recall", "tea", "--explain", "--importance", "9", "--json")[2] == ""
     assert run("recall", "tea", "--importance", "9")[2] == ""
     _, out, err = run("recall", "nothing that is there", "--mode", "keyword", "--explain")

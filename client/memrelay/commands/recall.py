@@ -196,7 +196,11 @@ def recall(shell: Shell) -> None:
     else:
         ids = display_ids([memory.id for memory in found.results])
         shell.show(found.to_json(), (_line(memory, ids[memory.id]) for memory in found.results))
-    if args.explain and not args.json and (told := _explain_order(found.results)):
+    if (
+        args.explain
+        and not args.json
+        and (told := _explain_order(found.results, is_weighed=bool(_weights(args))))
+    ):
         warn(told)
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
@@ -268,7 +272,7 @@ def _explain(memory: Memory) -> Sequence[str]:
     )
 
 
-def _explain_order(results: Sequence[Memory]) -> str:
+def _explain_order(results: Sequence[Memory], *, is_weighed: bool) -> str:
     """Return what age and importance did to the order; nothing of an older relayer's answer."""
     explained = [(memory.score or 0, memory.explain.parts) for memory in results if memory.explain]
     if not explained:
@@ -278,6 +282,8 @@ def _explain_order(results: Sequence[Memory]) -> str:
         for word, name in (("age", "recency"), ("importance", "importance"))
     }
     counted = {word: parts for word, parts in added.items() if any(parts)}
+    if not counted and is_weighed:
+        return "Age and importance added nothing to these scores."
     if not counted:
         return "Age and importance did not count; --recency X and --importance X make them."
     scores = [score for score, _ in explained]
@@ -287,10 +293,11 @@ def _explain_order(results: Sequence[Memory]) -> str:
     ]
     added_most = " and ".join(f"{word} up to {max(of):.2f}" for word, of in counted.items())
     moved = sum(map(ne, _order_of(scores), _order_of(without)))
-    effect = (
-        f"changed {moved} of {format_count(len(scores), 'place')}" if moved else "moved nothing"
+    places = f"{moved} of {format_count(len(scores), 'place')}"
+    return (
+        f"To these scores, {added_most} was added. Without it, {places} would be another's,"
+        " and other memories might be here."
     )
-    return f"To these scores, {added_most} was added; that {effect}."
 
 
 def _order_of(scores: Sequence[float]) -> Sequence[int]:
