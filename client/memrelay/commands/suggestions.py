@@ -30,6 +30,7 @@ _COMMANDS: Mapping[str, str] = {
     "status": "info whoami ping version",
     "init": "login setup signup register join start",
     "doctor": "check diagnose debug health test",
+    "try": "trial demo preview sample",
     "test": "try ping check",
     "export": "backup dump download save",
     "import": "restore load upload migrate",
