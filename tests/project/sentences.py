@@ -29,6 +29,9 @@ _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|cf|vs|etc|approx|No|St|Dr|Mr|Ms)\.$"
 _WORD = re.compile(r"\S*\w\S*")
 _CLAUSE = re.compile(r"(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Whichever|Whether)\b")
 _NOUN_CLAUSE = re.compile(rf"(?:{_CLAUSE.pattern}|(?:How|That|Where|Why)\b)")
+_DETERMINER = re.compile(r"(?:The|An?|This|These|That|Those|One|All|Both|Each|Every|Its|Such)\b")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,12 @@ def count_words(sentence: str) -> int:
 
 def first_lines(source: str) -> list[str]:
     """Lists the first lines of a module's docstrings, those of private names left out."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, _DOCUMENTED)]
-    public = [node for node in nodes if not getattr(node, "name", "").startswith("_")]
-    docstrings = [ast.get_docstring(node) for node in public]
-    return [docstring.splitlines()[0] for docstring in docstrings if docstring]
+    return _first_lines(source, _DOCUMENTED)
+
+
+def first_lines_of_functions(source: str) -> list[str]:
+    """Lists those of functions and methods alone."""
+    return _first_lines(source, _FUNCTIONS)
 
 
 def help_texts(source: str) -> list[str]:
@@ -126,7 +131,16 @@ def is_noun_clause(line: str) -> bool:
     return bool(_NOUN_CLAUSE.match(line))
 
 
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+def begins_with_determiner(line: str) -> bool:
+    """Tells whether a docstring begins with "The …", "A …" and the like: with no verb."""
+    return bool(_DETERMINER.match(line))
+
+
+def _first_lines(source: str, kinds: tuple[type[ast.AST], ...]) -> list[str]:
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    public = [node for node in nodes if not getattr(node, "name", "").startswith("_")]
+    docstrings = [ast.get_docstring(node) for node in public if isinstance(node, _DOCUMENTED)]
+    return [docstring.splitlines()[0] for docstring in docstrings if docstring]
 
 
 def _blocks(page: str) -> Iterator[str]:

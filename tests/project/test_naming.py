@@ -3,6 +3,7 @@
 Not here: the pages' sentences (`test_sentences.py`).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,22 @@ def test_few_functions_of_the_relayer_are_named_by_a_participle() -> None:
 
 
 def test_few_docstrings_of_the_client_begin_with_a_noun_clause() -> None:
-    lines = _first_lines(CLIENT)
+    lines = _lines(CLIENT, sentences.first_lines)
     clauses = [line for line in lines if sentences.is_noun_clause(line)]
     assert len(lines) > 1000
     assert len(clauses) <= 0.02 * len(lines), clauses
 
 
 def test_no_docstring_of_the_relayer_begins_with_a_noun_clause() -> None:
-    lines = _first_lines(RELAYER)
+    lines = _lines(RELAYER, sentences.first_lines)
     assert len(lines) > 2000
     assert [line for line in lines if sentences.is_noun_clause(line)] == []
+
+
+def test_docstrings_of_the_relayers_functions_begin_with_no_determiner() -> None:
+    lines = _lines(RELAYER, sentences.first_lines_of_functions)
+    assert len(lines) > 1500
+    assert [line for line in lines if sentences.begins_with_determiner(line)] == []
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,6 @@ def test_functions_inside_others_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def _first_lines(package: Path) -> list[str]:
+def _lines(package: Path, read: Callable[[str], list[str]]) -> list[str]:
     sources = [path.read_text() for path in sorted(package.rglob("*.py"))]
-    return [line for source in sources for line in sentences.first_lines(source)]
+    return [line for source in sources for line in read(source)]

@@ -161,6 +161,8 @@ async def open() -> None:
         "What a page is.",
         "Whether it",
     ]
+    of_functions = sentences.first_lines_of_functions(source)
+    assert sorted(of_functions) == ["Opens what is closed.", "Whether it"]
 
 
 @pytest.mark.parametrize(
@@ -168,3 +170,8 @@ async def open() -> None:
 )
 def test_a_word_that_only_begins_like_one_is_no_clause(line: str) -> None:
     assert not sentences.is_noun_clause(line)
+
+
+def test_a_determiner_is_found_at_the_beginning_of_a_line() -> None:
+    lines = ["The page.", "A page.", "Every page.", "Add a page.", "Then read.", "Allow it."]
+    assert [line for line in lines if sentences.begins_with_determiner(line)] == lines[:3]
