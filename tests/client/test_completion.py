@@ -16,7 +16,7 @@ from memrelay.commands.completion import SHELLS, find_completions
     [
         (["reca"], ["recall"]),
         (["agents", "pro"], ["provision"]),
-        (["keys", ""], ["list", "add", "revoke", "recovery", "recover"]),
+        (["keys", ""], ["list", "add", "admit", "revoke", "recovery", "recover"]),
         (["list", "--ki"], ["--kind"]),
         (["list", "--kind", "pr"], ["preference", "procedural"]),
         (["recall", "tea", "--mode", "key"], ["keyword", "keyword_first"]),

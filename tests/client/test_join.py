@@ -13,6 +13,7 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.sealed.join_request import make_fingerprint, read_requests
+from memrelay.sealed.keys import Identity
 from tests.client.agents_scene import Machine, machine
 
 __all__ = ["machine"]  # fixtures
@@ -162,6 +163,8 @@ def test_a_revoked_key_is_not_let_in_again(machine, elsewhere):
     assert "was revoked" in machine.err
     other = elsewhere.join("--force")
     assert other["public_key"] != made["public_key"]
+    old = json.loads(elsewhere.waiting.with_name("profile.json.joining.old").read_text())
+    assert Identity.from_hex(old["private_key"]).public_key.hex() == made["public_key"]
 
 
 def test_a_profile_that_is_there_is_kept(machine, elsewhere):

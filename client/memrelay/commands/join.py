@@ -19,7 +19,7 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.commands.key_choice import describe_grants
-from memrelay.commands.new_keys import default_label, new_profile, put_in_place
+from memrelay.commands.new_keys import default_label, keep_old, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, number_of, parse_nonempty
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -133,6 +133,8 @@ def _begin(shell: Shell, path: Path) -> dict[str, Any]:
     with Newcomer.of(values) as connection:
         relayer = connection.run(connection.session.statement()).relayer
     values["relayer_key"] = relayer.hex()
+    if args.force:
+        keep_old(waiting)  # that key may have been let in by now
     write_private(waiting, values)
     return values
 

@@ -56,17 +56,18 @@ def new_profile(path: Path, *, replaces: bool | None) -> Iterator[Path]:
             hint = "" if replaces is None else forced
             raise ConfigError(f"{path} exists{hint}.")
         pending = path.with_name(f"{path.name}.new")
-        _keep_old(pending)
+        keep_old(pending)
         yield pending
 
 
 def put_in_place(pending: Path, path: Path) -> None:
     """Make what was written first the profile; one that is replaced stays beside it."""
-    _keep_old(path)
+    keep_old(path)
     os.replace(pending, path)
 
 
-def _keep_old(path: Path) -> None:
+def keep_old(path: Path) -> None:
+    """Move a file that is about to be replaced to a free name beside it; none need be there."""
     if path.exists():
         old = path.with_name(f"{path.name}.old")
         number = 1

@@ -130,7 +130,8 @@ def read_requests(text: str) -> list[JoinRequest]:
     parts = _MEANINGLESS.sub("", text).lower().split(PREFIX)[1:]
     if not parts:
         raise Invalid(
-            "request.none", f"There is no request: it begins with {PREFIX}, its first line."
+            "request.none",
+            f"There is no request in that: one begins with {PREFIX} and is copied from there on.",
         )
     return list(_read_all(parts))
 
