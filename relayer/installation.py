@@ -241,13 +241,13 @@ def _storage(
     clock: Clock,
     unlock_keys: UnlockKeys | None = None,
 ) -> Storage:
-    """Storage with what the key file says of the keys before today's."""
+    """Return storage with what the key file says of the keys before today's."""
     succession = load_succession(key_path(settings))
     return storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
 
 
 async def _identity(settings: Settings, database: Database) -> Identity:
-    """The relayer's key; a new one only where nothing was written by another.
+    """Return the relayer's key; a new one only where nothing was written by another.
 
     Raises:
         IdentityError: it cannot be used, or there is none and the blob store holds accounts.

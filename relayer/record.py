@@ -229,13 +229,13 @@ def encode(
 
 
 def _offset_min(moment: datetime | None) -> int:
-    """Minutes east of UTC, of a moment's own zone."""
+    """Return minutes east of UTC, of a moment's own zone."""
     offset = None if moment is None else moment.utcoffset()
     return 0 if offset is None else round(offset / timedelta(minutes=1))
 
 
 def _there(moment: datetime | None, offset_min: int) -> datetime | None:
-    """A moment in the zone that is so far east of UTC."""
+    """Return a moment in the zone that is so far east of UTC."""
     if moment is None or not offset_min:
         return moment
     return moment.astimezone(timezone(timedelta(minutes=offset_min)))

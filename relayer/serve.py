@@ -287,7 +287,7 @@ def bind(settings: Settings) -> Iterator[list[socket.socket]]:
 
 @contextlib.contextmanager
 def _bound_at(path: Path) -> Iterator[socket.socket]:
-    """A Unix socket that this user alone may connect to; it is removed at the end.
+    """Yield a Unix socket that this user alone may connect to; it is removed at the end.
 
     Raises:
         SettingsError: another program listens there, or the folder is not ours to write.

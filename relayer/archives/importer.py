@@ -202,7 +202,7 @@ async def _remember_erased(
     stones: Sequence[MovedTombstone],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[bytes]:
-    """Tombstones for what never was here, each named by a receipt of this relayer."""
+    """Return tombstones for what never was here, each named by a receipt of this relayer."""
     if not stones:
         return []
     receipts = _sign(change, stones, entries)
@@ -232,7 +232,7 @@ def _sign(
     stones: Sequence[MovedTombstone],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[tuple[int, bytes]]:
-    """Receipts (seq, signed) of what was erased, of one namespace each."""
+    """Return receipts (seq, signed) of what was erased, of one namespace each."""
     receipts: list[tuple[int, bytes]] = []
     for name in sorted({stone.namespace or "" for stone in stones}):
         items = [
@@ -264,7 +264,7 @@ async def _check_room(change: AccountChange, stones: Sequence[MovedTombstone]) -
 
 
 def _named_key(chain: Chain, name: Namespace, epoch: int) -> bytes | None:
-    """The key id that any grant of the account names for a namespace and epoch."""
+    """Return the key id that any grant of the account names for a namespace and epoch."""
     grants = (grant for held in chain.grants.values() for grant in held)
     entries = (entry for grant in grants for entry in grant.scope)
     return next((e.key_id for e in entries if (e.namespace, e.epoch) == (name, epoch)), None)

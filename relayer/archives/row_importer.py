@@ -120,7 +120,7 @@ class RowImporter:
         fresh: Sequence[Row],
         entries: Mapping[str, NamespaceEntry],
     ) -> list[bytes]:
-        """The fresh rows with their states, in the caller's transaction; the receipts."""
+        """Write the fresh rows with their states in the caller's transaction; return receipts."""
         if not fresh:
             return []
         memories = [row for row in fresh if isinstance(row, MovedMemory)]
@@ -151,7 +151,7 @@ class RowImporter:
         memories: Sequence[MovedMemory],
         entries: Mapping[str, NamespaceEntry],
     ) -> list[rows.ArrivingMemory]:
-        """Rows with their numbers here: their own place in the sequence where it is free.
+        """Return rows with their numbers here: their own place in the sequence where it is free.
 
         A memory whose fact another one says here by now gives way to that: one of them counts.
         """
@@ -229,7 +229,7 @@ async def _turns_placed(
 async def _erased_turns(
     connection: Connection, account: AccountId, sound: Sequence[Row]
 ) -> set[uuid.UUID]:
-    """Those of these turns that are erased here under another name (`name_when_gone`)."""
+    """Return those of these turns that are erased here under another name (`name_when_gone`)."""
     turns = {validation.hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
     if not turns:
         return set()

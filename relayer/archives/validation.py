@@ -159,7 +159,7 @@ def with_usable_vectors(row: MovedMemory, current: str | None) -> MovedMemory:
 
 
 def _moments(row: Row) -> Iterator[datetime]:
-    """Every moment that a row names."""
+    """Yield every moment that a row names."""
     yield row.created_at
     if isinstance(row, MovedMemory):
         others = (row.event_time, row.stored_at, row.expires_at, row.given_expires_at)

@@ -193,7 +193,7 @@ class BucketStore:
             return await ask()
 
     async def _all(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """The results of all; the first failure ends the others."""
+        """Return the results of all; the first failure ends the others."""
         deadline_s = self._deadline_s * max(1, math.ceil(len(work) / TOGETHER_MAX))
         async with self._translate_errors(deadline_s), asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]

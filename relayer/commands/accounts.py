@@ -235,7 +235,7 @@ def key_revoke(
 
 
 def _namespaces(text: str | None) -> list[Namespace]:
-    """The namespaces of a list with commas between them; none where it was not given.
+    """Return the namespaces of a list with commas between them; none where it was not given.
 
     Raises:
         click.BadParameter: one is empty, or cannot be a name: a variable that is not set must not

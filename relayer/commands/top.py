@@ -90,7 +90,7 @@ def _watch(url: str, token: str) -> None:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[None]:
-    """A screen of our own, given back however it ends."""
+    """Yield a screen of our own, given back however it ends."""
     click.echo(_ENTER, nl=False)
     try:
         yield

@@ -37,7 +37,7 @@ SELECT seq, object FROM receipts WHERE account_id = $1 AND seq > $2 ORDER BY seq
 
 
 def _page_of(narrowed: str = "") -> str:
-    """Rows in order of acceptance, as many as make a page, of what `narrowed` leaves."""
+    """Return rows in order of acceptance, as many as make a page, of what `narrowed` leaves."""
     return f"""
 SELECT m.*, ns.name AS namespace, {_MERGED} AS merged
 FROM (SELECT m.account_id, {_COLUMNS},

@@ -396,7 +396,7 @@ def _model_version(memory: MovedMemory) -> str:
 
 
 def _words(memories: Sequence[MovedMemory]) -> tuple[list[int], list[int], list[int]]:
-    """Of each word: the number of its memory, from 1, its token and its frequency."""
+    """Return, of each word, the number of its memory, from 1, its token and its frequency."""
     words = [np.frombuffer(m.postings or b"", _POSTING) for m in memories]
     whole = np.concatenate([np.empty(0, _POSTING), *words])
     numbers = np.repeat(np.arange(1, len(words) + 1), [len(found) for found in words])

@@ -239,7 +239,7 @@ def _numbers(sent: bytes | None, kind: str) -> npt.NDArray[np.int64]:
 
 
 def _unpack(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
-    """Numbers of memories, and their vectors where they lie among the bytes."""
+    """Return numbers of memories, and their vectors where they lie among the bytes."""
     seqs = _numbers(row["seqs"], ">i8")
     sent = np.frombuffer(row["packed"], np.uint8).reshape(len(seqs), -1)
     return seqs, sent[:, _HALF_HEADER:].view(">f2")

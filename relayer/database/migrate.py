@@ -86,7 +86,7 @@ async def distribute(connect_args: dict[str, Any]) -> list[str]:
 
 @asynccontextmanager
 async def _in_turn(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
-    """A connection to a server that is fit, while nobody else migrates its database."""
+    """Yield a connection to a server that is fit, while nobody else migrates its database."""
     async with _connect(connect_args) as connection:
         await check_server(connection)
         for name in ("statement_timeout", "lock_timeout"):  # another's migration may take longer
@@ -156,7 +156,7 @@ async def refuse_two(direct_args: dict[str, Any], pooled_args: dict[str, Any]) -
 
 @asynccontextmanager
 async def _connect(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of one's own, closed at the end.
+    """Yield a connection of one's own, closed at the end.
 
     Raises:
         Unavailable: nobody answers; the message says where.

@@ -168,7 +168,7 @@ async def _of_each(
     arguments: Sequence[tuple[Any, ...]],
     counts: Sequence[int],
 ) -> list[list[Row]]:
-    """The rows of a statement with each of these arguments; `counts` is how many each time.
+    """Return the rows of a statement with each of these arguments; `counts` is how many each time.
 
     Always in the same order, so that two relayers that are sent the same never wait for each other.
     """

@@ -75,7 +75,7 @@ class _Encoder(Graph):
         return self.node("MatMul", x, self.floats(f"{name}.weight", weight.T))
 
     def _split_product(self, x: str, name: str, weight: Array, outliers: Sequence[int]) -> str:
-        """The outliers' part in floats, all others' in 8 bits."""
+        """Return the outliers' part in floats, all others' in 8 bits."""
         chosen = list(outliers)
         few = self.node("Gather", x, self.integers(*outliers), axis=-1)
         others = np.ones(weight.shape[1])

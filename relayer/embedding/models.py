@@ -134,7 +134,7 @@ class Embedders:
 
 
 async def _embed_texts(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
-    """The vectors of what the model takes of the texts: some servers refuse what is longer.
+    """Return the vectors of what the model takes of the texts: some servers refuse what is longer.
 
     Raises:
         TextRefused: none of it is taken without the end of a long query, either.

@@ -162,7 +162,7 @@ def splitter_of(tokens_max: int, folder: Path | None = None) -> Splitter:
 
 
 def _first_part(texts: Sequence[str]) -> list[str]:
-    """The first of these, one at least, that together are not too large for one request."""
+    """Return the first of these, one at least, that together are not too large for one request."""
     size = 0
     for n, text in enumerate(texts):
         size += len(text.encode("utf-8", "replace"))

@@ -103,7 +103,7 @@ class RemoteModel:
         return min(count, self._texts_max or count) if self._form.is_list else 1
 
     async def _embed_part(self, texts: Sequence[str]) -> Vectors | Failure:
-        """The vectors of `texts`, in halves where they are too many for a request."""
+        """Return the vectors of `texts`, in halves where they are too many for a request."""
         form = self._form
         outcome = await self._ask(texts, form)
         if not isinstance(outcome, Failure):
@@ -188,7 +188,7 @@ class RemoteModel:
     async def _post(
         self, texts: Sequence[str], form: _Form, *, asks_for_dim: bool
     ) -> bytes | Failure:
-        """The body of a successful answer to one request, as it came."""
+        """Return the body of a successful answer to one request, as it came."""
         body_bytes_max = len(texts) * _ANSWER_BYTES_PER_TEXT
         try:
             # The body is read and decoded here: the library takes any size and any shape.

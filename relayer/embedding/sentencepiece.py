@@ -52,7 +52,7 @@ def _build_tokenizer(pieces: list[tuple[str, float]], characters: bytes) -> Toke
 
 
 def _read(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
-    """The pieces with their scores, in order, and the compiled map of characters."""
+    """Return the pieces with their scores, in order, and the compiled map of characters."""
     pieces, characters = list[tuple[str, float]](), None
     for number, value in _fields(data):
         if number == _PIECES:
@@ -89,7 +89,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _whole_number(data: bytes, at: int) -> tuple[int, int]:
-    """The number in groups of seven bits that begins at `at`, and where it ends."""
+    """Return the number in groups of seven bits that begins at `at`, and where it ends."""
     value = 0
     for group in range(_GROUPS_MAX):
         byte = data[at + group]

@@ -41,7 +41,7 @@ def build(weights: Weights) -> tuple[bytes, bytes]:
 
 
 def _tokens(g: Graph) -> str:
-    """The tokens' vectors, (texts, tokens, _TOKEN_DIM)."""
+    """Return the tokens' vectors, (texts, tokens, _TOKEN_DIM)."""
     rows = g.node("Gather", g.beside("words", _vocabulary(g.weights)), "ids")
     part = g.node("Mod", "ids", g.integers(_PARTS))
     scale = g.node("Gather", g.floats("scale", g.weights["scale"][:, None]), part)
@@ -50,7 +50,7 @@ def _tokens(g: Graph) -> str:
 
 
 def _vocabulary(weights: Weights) -> Array:
-    """The rows of all parts in the order of their tokens, uint8."""
+    """Return the rows of all parts in the order of their tokens, uint8."""
     parts = np.stack([weights[f"q{n + 1}"] for n in range(_PARTS)], axis=1)
     return parts.reshape(-1, _TOKEN_DIM)
 
@@ -84,7 +84,7 @@ def _windows(g: Graph, x: str, width: int) -> str:
 
 
 def _mean(g: Graph, features: str, mask: str) -> str:
-    """The sum of what is made of each token, over √tokens: (texts, dim)."""
+    """Return the sum of what is made of each token, over √tokens: (texts, dim)."""
     tokens = g.node("ReduceSum", mask, g.integers(1), keepdims=0)  # (texts, 1)
     total = g.node("ReduceSum", g.node("Mul", features, mask), g.integers(1), keepdims=0)
     product = g.node("MatMul", total, g.floats("cnn_W", g.weights["cnn_W"]))

@@ -229,7 +229,7 @@ class Poster:
         return [ipaddress.ip_address(entry[4][0]) for entry in found]
 
     def _choose_address(self, addresses: Sequence[Address], target: Target) -> Address:
-        """The address to connect to; all that a name has must be permitted."""
+        """Return the address to connect to; all that a name has must be permitted."""
         if not addresses or not all(is_permitted(a, target, self.reach) for a in addresses):
             raise Undelivered("address refused")
         return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6

@@ -209,7 +209,7 @@ class _Watch:
 
 
 def _frame(events: list[Event], place: Position | None) -> bytes:
-    """Events as a stream has them; only the last of a receipt says how far the reader is."""
+    """Return events as a stream has them; only the last of a receipt says how far the reader is."""
     text = "".join(
         f"event: {event.type}\ndata: {json.dumps(event_shape(event))}\n\n" for event in events
     )

@@ -154,7 +154,7 @@ def parse_headers(headers: Sequence[tuple[bytes, bytes]]) -> SignedHeaders:
 
 
 def _single(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers that say who asks, each at most once.
+    """Return the headers that say who asks, each at most once.
 
     Raises:
         NotAuthenticated: one is repeated, so that two parties could read two requests.
@@ -307,7 +307,7 @@ class Guard:
             scope["state"][ACCESS] = await self._access(request, access.account, None)
 
     async def _check_founding(self, weight: int, now: datetime) -> None:
-        """Before anything is stored for a key that nobody knows.
+        """Check a request to found an account, before anything is stored for an unknown key.
 
         Raises:
             NotAllowed: registration is closed.
@@ -356,14 +356,14 @@ class Guard:
         return await self._accounts.claim(request.account, request.public_key)
 
     def _check_founded(self, request: SignedHeaders) -> None:
-        """An unregistered key names the account that it founds, or none."""
+        """Check that an unregistered key names the account that it founds, or none."""
         if request.account not in (None, account_id(request.public_key)):
             raise NotAuthenticated("account")
 
     async def _access(
         self, request: SignedHeaders, owner: AccountId | None, read: LookUp | None
     ) -> Access:
-        """Checks 6 and 7."""
+        """Run checks 6 and 7."""
         if owner is None or request.account not in (None, owner):
             raise NotAuthenticated("account")
         try:

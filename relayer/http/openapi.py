@@ -112,7 +112,7 @@ def _mark_type(schema: Any) -> Any:
 
 
 def _handlers(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, HTTPRouteHandler]]:
-    """Each route's path, as OpenAPI writes it, and handler; OPTIONS is the framework's."""
+    """Yield each route's path, as OpenAPI writes it, and handler; OPTIONS is the framework's."""
     for route in sorted(routes, key=lambda route: route.path):
         assert isinstance(route, HTTPRoute)
         for handler in route.route_handlers:
@@ -187,7 +187,7 @@ def _in_query(handler: HTTPRouteHandler) -> Iterator[Schema]:
 
 
 def _describe_parameter(parameter: FieldDefinition, definition: QueryParameter) -> Schema:
-    """The schema of a query parameter: what it is when it is there, so never null."""
+    """Return the schema of a query parameter: what it is when it is there, so never null."""
     inner = [a for a in parameter.args if a is not type(None)]
     bare = inner[0] if parameter.is_optional and len(inner) == 1 else parameter.annotation
     bounds = {
@@ -240,6 +240,6 @@ def _security_schemes() -> Schema:
 
 
 def _security() -> list[dict[str, list[str]]]:
-    """A signature, and what may come with it."""
+    """Return a signature, and what may come with it."""
     signed: dict[str, list[str]] = {name: [] for name in _SIGNED}
     return [signed, signed | {"account": []}, signed | {"account": [], "unlock": []}]

@@ -124,7 +124,7 @@ async def change_states(
 def _sign(
     account_change: AccountChange, wanted: Iterable[_Wanted]
 ) -> tuple[list[rows.NewState], Receipts]:
-    """One object each, and one receipt per namespace and epoch, which its objects name."""
+    """Return one object each, and one receipt per namespace and epoch, which its objects name."""
     changed: list[rows.NewState] = []
     receipts: Receipts = []
     ordered = sorted(wanted, key=lambda new: new.place)
@@ -147,7 +147,7 @@ def _sign(
 
 
 def _object(account_change: AccountChange, wanted: _Wanted) -> rows.NewState:
-    """The object that the next receipt names."""
+    """Return the object that the next receipt names."""
     row, state = wanted.row, wanted.state
     said = SignedState(
         account=account_change.account,

@@ -159,7 +159,7 @@ class Analysis:
         return await excerpt_of(caller, conversation, related if self._model is not None else ())
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
-        """The turn that facts come from. Without a model none waits."""
+        """Return the turn that facts come from. Without a model none waits."""
         may_wait = self._model is not None
         return await self._facts.origin(caller, conversation, may_wait=may_wait)
 
@@ -197,7 +197,7 @@ class Analysis:
         facts: Sequence[Fact],
         related: Sequence[Memory],
     ) -> list[Draft]:
-        """Facts as they are to be stored; comparing them takes a while."""
+        """Return facts as they are to be stored; comparing them takes a while."""
         held_back = await self._known.held_back(caller, conversation.namespace) if facts else []
         settings = caller.access.settings
         return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
@@ -244,7 +244,7 @@ class Analysis:
     async def _patient_facts(
         self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt
     ) -> Extracted:
-        """The model's facts, or the rules' when its answer is of no use."""
+        """Return the model's facts, or the rules' when its answer is of no use."""
         try:
             return Extracted(await self._patient.extract(excerpt), self._patient.name)
         except Unavailable as error:

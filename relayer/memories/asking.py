@@ -57,7 +57,7 @@ class Asking:
 async def _shown(
     caller: Caller, found: Sequence[RecalledMemory]
 ) -> list[tuple[RecalledMemory, str]]:
-    """The best memories with as much of their text as a prompt has room for."""
+    """Return the best memories with as much of their text as a prompt has room for."""
     shown, room = [], ASK_CHARACTERS_MAX
     for one in found:
         if not room:

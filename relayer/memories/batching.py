@@ -80,7 +80,7 @@ class BatchedIndexer:
             await self.embed(account, keys, ids, go_on, alone=True)
 
     async def _answered(self, own: _Waiting) -> bool | None:
-        """The answer; None gives a turn, which must be given back."""
+        """Return the answer; None gives a turn, which must be given back."""
         self._waiting.append(own)
         self._call()
         try:
@@ -105,7 +105,7 @@ class BatchedIndexer:
                 first.answer.set_result(None)
 
     def _board(self, own: _Waiting) -> list[_Waiting]:
-        """This one, and all that wait and can go along; these wait no more."""
+        """Return this one, and all that wait and can go along; these wait no more."""
         batch, size = [own], len(own.ids)
         for other in self._waiting:
             if own.goes_with(other) and size + len(other.ids) <= PAGE:

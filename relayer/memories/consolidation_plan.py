@@ -194,7 +194,7 @@ class Planner:
         )
 
     async def _opened(self, work: Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
-        """Memories that open with the keys at hand, in the order of their ids here."""
+        """Return memories that open with the keys at hand, in the order of their ids here."""
         found = await memory_rows.find_memories(
             self._database, account=work.scope.account, memory_ids=ids, now=work.scope.now
         )
@@ -270,7 +270,7 @@ def _blind_words(
 
 
 def _ids(group: Row) -> list[uuid.UUID]:
-    """Those of a group that one summary is made of; what is left is worth another."""
+    """Return those of a group that one summary is made of; what is left is worth another."""
     ids = list(group["ids"])
     return ids if len(ids) <= EPISODES_MAX else ids[: min(EPISODES_MAX, len(ids) - EPISODES_MIN)]
 
@@ -289,7 +289,7 @@ def _candidate(row: Row, draft: Draft) -> Candidate:
 
 
 def _end(row: Row) -> datetime | None:
-    """When a memory expires, and if it is pinned, when it would without its pin."""
+    """Return when a memory expires; if it is pinned, when it would without its pin."""
     end: datetime | None = row["expires_at"]
     if not row["pinned"] or row["ttl_s"] is None:
         return end

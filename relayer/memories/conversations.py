@@ -223,7 +223,7 @@ def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
 
 
 def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
-    """A fact without the memory that it is to contradict, where that says it to the letter.
+    """Return a fact without the memory that it is to contradict, where that says it to the letter.
 
     Else the model saw what tells them apart, however little it is.
     """
@@ -236,7 +236,7 @@ def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
 
 
 def _same(fact: Fact, known: Sequence[Memory], contents: Contents) -> Memory | None:
-    """The memory that says what a fact says, of the same time, if there is one."""
+    """Return the memory that says what a fact says, of the same time, if there is one."""
     said = contents[fact.text]
     if fact.contradicts is not None or said is None:
         return None

@@ -139,7 +139,7 @@ class Eraser:
     async def _batches(
         self, account: AccountId, ids: Sequence[uuid.UUID]
     ) -> list[Sequence[uuid.UUID]]:
-        """The ids, so many together as have at most `ROWS_MAX` rows."""
+        """Return the ids, so many together as have at most `ROWS_MAX` rows."""
         if len(ids) < 2:
             return [ids] if ids else []
         earlier = await rows.revision_counts(self._database, account=account, ids=ids)
@@ -234,7 +234,7 @@ async def _erase(
 def _sign(
     change: AccountChange, op: str, targets: Sequence[Row], names: Mapping[uuid.UUID, uuid.UUID]
 ) -> list[tuple[int, bytes]]:
-    """One receipt per namespace and epoch, or several where there is too much for one."""
+    """Return one receipt per namespace and epoch, or several where there is too much for one."""
     namespaces = {r["namespace_id"]: Namespace(r["namespace"]) for r in targets}
     subjects = [
         Subject(
@@ -260,7 +260,7 @@ def _row_id(row: Row) -> uuid.UUID:
 
 
 def _filled(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]:
-    """Ids together, as many as have `ROWS_MAX` rows at most; one that has more is alone."""
+    """Yield ids together, as many as have `ROWS_MAX` rows at most; one that has more is alone."""
     batch: list[uuid.UUID] = []
     total = 0
     for memory_id, size in sized:

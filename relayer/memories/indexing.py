@@ -183,7 +183,7 @@ class Indexer:
         draft: Draft,
         go_on: Callable[[], bool],
     ) -> list[vector_rows.Vector]:
-        """The vectors of one memory, which may have thousands of passages.
+        """Return the vectors of one memory, which may have thousands of passages.
 
         Raises:
             Unavailable: the embedder is away; what there is of them is kept for the next try.
@@ -211,7 +211,7 @@ class Indexer:
         return bool(row["embedding_version"] != self.versions.embedding)
 
     def _words(self, keys: Keys, drafts: Sequence[tuple[Row, Draft]]) -> list[vector_rows.Worded]:
-        """The words of those that were counted by an earlier release."""
+        """Return the words of those that were counted by an earlier release."""
         return [
             vector_rows.Worded(
                 row["memory_id"], row["namespace_id"], *index_entries(key_of(keys, row), draft)
@@ -222,7 +222,7 @@ class Indexer:
 
 
 def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:
-    """(row, number, passage) of every text."""
+    """Return (row, number, passage) of every text."""
     return [
         (row, n, passage)
         for row, draft in drafts
@@ -233,7 +233,7 @@ def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part
 async def _vectors(
     embedder: Embedder, account: AccountId, keys: Keys, parts: Sequence[Part]
 ) -> list[vector_rows.Vector]:
-    """The turned vectors of these parts, but for those that no endpoint takes.
+    """Return the turned vectors of these parts, but for those that no endpoint takes.
 
     Raises:
         Unavailable: the embedder is away, or takes no text at all.
@@ -245,7 +245,7 @@ async def _vectors(
 async def _embedded(
     embedder: Embedder, account: AccountId, parts: Sequence[Part]
 ) -> tuple[Sequence[Part], npt.NDArray[np.float32]]:
-    """Parts with their vectors, (n, dim), without memories that no endpoint takes.
+    """Return parts with their vectors, (n, dim), without memories that no endpoint takes.
 
     Raises:
         Unavailable: the embedder is away, or takes no text at all.
@@ -269,7 +269,7 @@ async def _embedded(
 async def _in_halves(
     embedder: Embedder, account: AccountId, parts: Sequence[Part]
 ) -> list[tuple[Part, npt.NDArray[np.float32]]]:
-    """Those of one memory's parts that are taken, in order, each with its vector, (1, dim).
+    """Return those of one memory's parts that are taken, in order, each with its vector, (1, dim).
 
     Smaller calls are tried, too: some servers refuse many texts like one they cannot take.
     """
@@ -290,7 +290,7 @@ async def _in_halves(
 def _turned(
     embedder: Embedder, keys: Keys, parts: Sequence[Part], vectors: npt.NDArray[np.float32]
 ) -> list[vector_rows.Vector]:
-    """(row, part, turned vector), those of one key turned together."""
+    """Return (row, part, turned vector), those of one key turned together."""
     by_key: dict[NamespaceKey, list[int]] = {}
     for n, (row, _, _) in enumerate(parts):
         by_key.setdefault(key_of(keys, row), []).append(n)

@@ -268,7 +268,7 @@ class Intake:
         within: Collection[Namespace],
         beside: Beside | None,
     ) -> Committed:
-        """Everything in one transaction."""
+        """Store everything in one transaction."""
         marks = [*marks, *new_marks(prepared, memories, known)]
         effects = _effects(prepared, memories, known, op, origin)
         stores = memories or marks or origin is not None or not effects.are_none

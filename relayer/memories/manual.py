@@ -148,7 +148,7 @@ class Manual:
 
 
 def _ordered(found: search.Nearest, weights: Weights, now: datetime) -> list[tuple[str, float]]:
-    """(blob id, distance), best first; of equals the nearest."""
+    """Return (blob id, distance), best first; of equals the nearest."""
     scores, _, _ = weigh(1.0 - found.distances, found.moments, found.importances, weights, now)
     names = [to_base64url(blob_hash) for blob_hash in found.blob_ids]
     order = np.argsort(-scores, kind="stable")
@@ -174,14 +174,14 @@ def _all_shown(
 
 
 def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
-    """The vector, of length 1, as the database sees it: as it is, or turned for a model."""
+    """Return the vector, of length 1, as the database sees it: as it is, or turned for a model."""
     if form != SENT:
         unit = derive_vector_turn(key, form, len(unit)).apply(unit[None])[0]
     return unit.astype(np.float16)
 
 
 def _unit(vector: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """The vector at length 1."""
+    """Return the vector at length 1."""
     with np.errstate(over="ignore"):
         length = math.sqrt(vector @ vector)
     if not _SQUARES_FIT[0] < length < _SQUARES_FIT[1]:

@@ -101,7 +101,7 @@ class Opener:
     async def _blobs_of(
         self, account: AccountId, found: Sequence[Row]
     ) -> dict[bytes, bytes | Corrupted]:
-        """Blob id → bytes of these rows; a row may bring them along as `blob`."""
+        """Return blob id → bytes of these rows; a row may bring them along as `blob`."""
         brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
         size = sum(map(len, brought.values())) // OPENED_BYTES
         blobs = await offload(size, _verified, brought)

@@ -153,7 +153,7 @@ class RecallService:
     async def _find(
         self, caller: Caller, query: Query
     ) -> tuple[_Ranking, list[RecalledMemory], int]:
-        """The ranking, what of it opens, and how much does not.
+        """Return the ranking, what of it opens, and how much does not.
 
         Where a memory was changed between search and opening, it is searched again: what it said by
         `as_of` has another row then, and what it says now may not be what the query admits.
@@ -187,7 +187,7 @@ class RecallService:
         return replace(further, hits=list(hits.values()))
 
     async def _search(self, caller: Caller, query: Query) -> _Ranking:
-        """Everything found and relevant enough."""
+        """Return everything found and relevant enough."""
         prepared = await self._prepare(caller, query)
         most = 2 * query.limit + SPARE_HITS
         rankings = [
@@ -263,7 +263,7 @@ class RecallService:
         query: Query,
         query_words: int,
     ) -> search.Evidence:
-        """The evidence, from memory where the namespaces are held there."""
+        """Return the evidence, from memory where the namespaces are held there."""
         filters = search.Filters(
             self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
         )
@@ -281,7 +281,7 @@ class RecallService:
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]
     ) -> list[tuple[int, NamespaceKey]]:
-        """(namespace number, key) of every epoch; namespaces without memories have none."""
+        """Return (namespace number, key) of every epoch; namespaces without memories have none."""
         found = []
         for namespace in dict.fromkeys(namespaces):  # named twice, words would count twice
             keys = caller.keys.of(namespace)
@@ -301,7 +301,7 @@ class RecallService:
     async def _embed(
         self, caller: Caller, query: Query, namespace_ids: Sequence[int]
     ) -> QueryVectors:
-        """The query's vectors; none when keywords have to do."""
+        """Return the query's vectors; none when keywords have to do."""
         if query.mode == "keyword":
             return QueryVectors({}, complete=False)
         goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)

@@ -199,7 +199,7 @@ def _said_before(p: Prepared, living: Mapping[bytes, Row]) -> Row | None:
 
 
 def _longer(prepared: Sequence[Prepared], by_fact: Mapping[int, Row]) -> dict[uuid.UUID, Life]:
-    """Known memories that are to be kept longer than they were given."""
+    """Return known memories that are to be kept longer than they were given."""
     given = {
         row["memory_id"]: Life(row["given_expires_at"], row["has_default_life"])
         for row in by_fact.values()

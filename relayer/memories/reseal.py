@@ -156,7 +156,7 @@ class Resealer:
     async def _turned(
         self, account: AccountId, keys: Keys, page: Sequence[Row]
     ) -> dict[uuid.UUID, Vectors]:
-        """Memory → its vectors, turned by the new keys instead of the old ones."""
+        """Return memory → its vectors, turned by the new keys instead of the old ones."""
         found = await rows.vectors_of(
             self._database, account=account, memory_ids=[row["memory_id"] for row in page]
         )
@@ -208,7 +208,7 @@ async def _exchange(change: AccountChange, moved: Sequence[rows.Resealed]) -> No
 
 
 def _reach(keys: Keys) -> tuple[Sequence[Namespace] | None, int]:
-    """The namespaces that keys open (None: all), and their newest epoch."""
+    """Return the namespaces that keys open (None: all), and their newest epoch."""
     if isinstance(keys, RootKeys):
         return None, keys.roots[0].epoch
     assert isinstance(keys, LentKeys)
@@ -301,7 +301,7 @@ def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[
 def _turned_from(
     old: NamespaceKey, new: NamespaceKey, model: str, vectors: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """(n, dim) vectors as the new key turns them."""
+    """Return (n, dim) vectors as the new key turns them."""
     if is_manual(model):
         model = model.partition("/")[0]
     if model == SENT:

@@ -77,7 +77,7 @@ class Reviewer:
     async def _contradicted(
         self, account: AccountId, found: Sequence[Row], now: datetime
     ) -> Mapping[uuid.UUID, Sequence[Row]]:
-        """For each of these rows, by its id, those that it contradicts and that stand."""
+        """Return, for each of these rows, by its id, those that it contradicts and that stand."""
         others = dict[uuid.UUID, list[Row]]((row["memory_id"], []) for row in found)
         links = await state_rows.links_of(self._database, account=account, memory_ids=list(others))
         links = [one for one in links if one.relation == state_rows.CONTRADICTS]

@@ -129,7 +129,7 @@ class Reviser:
         return await readable(self._database, access, memory_id, self._clock())
 
     def _marks(self, caller: Caller, row: Row, edit: Edit) -> list[tuple[bytes, bytes]]:
-        """The marks of an edit's idempotency key, for what it says of which memory."""
+        """Return the marks of an edit's idempotency key, for what it says of which memory."""
         # No source at all is not a source that is called None.
         said = {n: v if v is None else str(_in_order(v)) for n, v in edit.changes.items()}
         return idempotency_marks(
@@ -271,7 +271,7 @@ class Reviser:
         keeps_vectors: bool,
         marks: Sequence[memory_rows.Mark],
     ) -> bytes:
-        """The revision in one transaction; its receipt."""
+        """Store the revision in one transaction; return its receipt."""
         namespace = Namespace(row["namespace"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._ledger.change(access, [namespace], op=EDIT, blobs=blobs) as change:
@@ -344,6 +344,6 @@ def _said(draft: Draft) -> tuple[Any, ...]:
 
 
 def _edited(row: Row, redacted: dict[str, int]) -> Edited:
-    """The answer to an edit that had nothing to change."""
+    """Return the answer to an edit that had nothing to change."""
     status = "uploaded" if row["embedding_model"] is None else "done"
     return Edited(row["memory_id"], row["revision"], status, redacted, None)

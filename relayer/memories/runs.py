@@ -211,7 +211,7 @@ class Runs:
     async def _undo(
         self, access: Access, namespace: Namespace, run_id: uuid.UUID, action: Row
     ) -> list[bytes] | None:
-        """The receipts of undoing one action; None when it was skipped.
+        """Undo one action; return the receipts, or None when it was skipped.
 
         Raises:
             _Settled: another request was faster.
@@ -229,11 +229,11 @@ class Runs:
     def _changing(
         self, access: Access, namespace: Namespace
     ) -> AbstractAsyncContextManager[AccountChange]:
-        """One change of many, which are published together."""
+        """Return one change of many, which are published together."""
         return self._ledger.change(access, [namespace], op=STATE, publishes=False)
 
     async def _reverse(self, change: AccountChange, action: Row) -> list[bytes] | None:
-        """The receipts of reversing an action; None if it cannot be any more."""
+        """Reverse an action; return the receipts, or None if it cannot be reversed any more."""
         connection, account = change.connection, change.account
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []

@@ -190,7 +190,7 @@ def _nearest(
 
 
 def _distances(passages: Passages, embedding: npt.NDArray[np.float16]) -> Floats:
-    """(v,) cosine distance of each."""
+    """Return (v,) cosine distance of each."""
     distances: Floats = 1.0 - passages.cosines(_unit(embedding)).astype(np.float64).clip(-1, 1)
     return distances
 
@@ -213,7 +213,7 @@ def _to_segments(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope])
 
 
 def _join(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
-    """One array of several; the only one, as it is."""
+    """Return one array of several; the only one, as it is."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -324,7 +324,7 @@ def _best_of_each(ordinals: Ints, at: Ints, parts: Floats, count: int) -> tuple[
 
 
 def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: int) -> Ints:
-    """Positions of the smallest values, of equals the newest."""
+    """Return positions of the smallest values, of equals the newest."""
     at = np.flatnonzero(among)
     if len(at) > count:
         bound = np.partition(values[at], count - 1)[count - 1]
@@ -335,7 +335,7 @@ def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: in
 def _beside(
     segments: Sequence[_Segment], memories: Memories, found_at_all: Bools, chosen: Bools
 ) -> tuple[Ints, Ints]:
-    """(p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
+    """Return (p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
     pairs, steps = [], []
     for segment in segments:
         ends = segment.begins + len(segment.namespace.memories)

@@ -235,7 +235,7 @@ class MemoryIndex:
         self._make_room()
 
     async def _whole(self, key: IndexKey, bytes_max: int) -> _Entry | None:
-        """The namespace; None where it surely takes more than that."""
+        """Return the namespace; None where it surely takes more than that."""
         entry = self._entries.get(key)
         before = empty(key[1]) if entry is None else entry.loaded
         async with self._database.snapshot() as connection:
@@ -253,7 +253,7 @@ class MemoryIndex:
         return _Entry(loaded, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _room(self, key: IndexKey, asked_by: int) -> int:
-        """Bytes for a namespace if all goes that was asked last before that recall."""
+        """Return bytes for a namespace if all goes that was asked last before that recall."""
         since = takewhile(
             lambda item: item[1].asked_by >= asked_by, reversed(self._entries.items())
         )
@@ -304,7 +304,7 @@ async def _pages(
 
 
 def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
-    """Memories in parts that take `PAGE_BYTES` at most, or consist of one."""
+    """Yield memories in parts that take `PAGE_BYTES` at most, or consist of one."""
     ends, at = sizes.cumsum(), 0
     while at < len(seqs):
         fits = int(ends.searchsorted(ends[at] - sizes[at] + PAGE_BYTES, side="right"))

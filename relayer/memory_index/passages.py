@@ -33,12 +33,12 @@ def estimate_bytes(vectors: Ints, numbers: Ints) -> Ints:
 
 
 def _in_lanes(count: int) -> int:
-    """The next multiple of `LANES`."""
+    """Return the next multiple of `LANES`."""
     return count + -count % LANES
 
 
 def _units(vectors: Vectors) -> Floats:
-    """These as columns of length 1, (dim, v); a zero stays one."""
+    """Return these as columns of length 1, (dim, v); a zero stays one."""
     whole = vectors.astype(np.float32)
     norms = np.linalg.norm(whole, axis=1, keepdims=True)
     return np.asarray(whole / np.where(norms > 0, norms, 1), np.float32).T
@@ -106,7 +106,7 @@ class Passages:
 
     @property
     def _all(self) -> Floats:
-        """(dim, end) float32, with those that are gone."""
+        """Return (dim, end) float32, with those that are gone."""
         return self.columns.whole[:, : self.end]
 
     @property
@@ -152,7 +152,7 @@ class Passages:
         return Passages(self._at_with(parts), self.columns, end, places)
 
     def _apart(self, parts: Sequence[Part]) -> "Passages":
-        """The same in columns of their own, where nothing is kept of what is gone."""
+        """Return the same in columns of their own, where nothing is kept of what is gone."""
         vectors = [its for _, its in parts]
         first = self._all if len(self._all) else np.zeros((vectors[0].shape[1], 0), np.float32)
         at = self._at_with(parts)

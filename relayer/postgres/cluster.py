@@ -225,7 +225,7 @@ class Cluster:
             await asyncio.to_thread(_chown_tree, target, server)
 
     def _settle_owner(self) -> None:
-        """Root only: gives a cluster that a backup brought back as root's to a private account."""
+        """Give a cluster that a backup brought back as root's to a private account; root only."""
         info = self.folder.stat()
         if info.st_uid == 0:
             _chown_tree(self.folder, choose_account())

@@ -103,7 +103,7 @@ def _path_again(connect_args: dict[str, Any]) -> str:
 async def _start(
     program: str, *arguments: str, password: str = "", stdin: int = DEVNULL, stdout: int = DEVNULL
 ) -> AsyncIterator[Process]:
-    """One of PostgreSQL's programs, which is not there any more afterwards."""
+    """Yield one of PostgreSQL's programs, which is not there any more afterwards."""
     process = await asyncio.create_subprocess_exec(
         find_binaries() / program,
         *arguments,

@@ -218,7 +218,7 @@ class EmbeddedPostgres:
             return
 
     async def _pause_or_raise(self, deadline: float) -> None:
-        """Returns if the launch that has just failed is worth repeating."""
+        """Return if the launch that has just failed is worth repeating."""
         reason = self._server.last_words()
         self._failure = PostgresError(
             f"PostgreSQL did not start: {reason} (the log is {self._server.log})"
@@ -244,7 +244,7 @@ class EmbeddedPostgres:
         )
 
     async def _admit(self) -> None:
-        """Proves by the password that the server is ours, and completes its first start."""
+        """Prove by the password that the server is ours, and complete its first start."""
         self._socket_folder = self._server.socket_folder()
         try:
             try:
@@ -272,7 +272,7 @@ class EmbeddedPostgres:
         return await asyncpg.connect(**arguments, timeout=_CONNECT_TIMEOUT_S)
 
     async def _create_database(self) -> None:
-        """Creates role and database; the latter last, so that its existence means completeness."""
+        """Create role and database; the latter last, so that its existence means completeness."""
         # pgvector's own scripts need a superuser; in the template it reaches every new database.
         async with _close_after(await self._connect("template1")) as connection:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -285,7 +285,7 @@ class EmbeddedPostgres:
             await connection.execute(f"CREATE DATABASE {DATABASE} OWNER {APP_ROLE}")
 
     async def _give_up(self, users: int, error: BaseException) -> None:
-        """Leaves after a failed or cancelled start; a server that needs longer is left to it."""
+        """Leave after a failed or cancelled start; a server that needs longer is left to it."""
         try:
             wanted = isinstance(error, _TimedOut)
             if self._launched and not wanted and lock(users, fcntl.LOCK_EX):
@@ -377,7 +377,7 @@ def check_versions(
 
 
 async def _update_pgvector(connection: Any) -> None:
-    """Brings the extension in the database to the version of the installed programs."""
+    """Bring the extension in the database to the version of the installed programs."""
     outdated = await connection.fetchval(
         "SELECT installed_version <> default_version FROM pg_available_extensions"
         " WHERE name = 'vector'"

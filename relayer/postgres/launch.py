@@ -58,7 +58,7 @@ def _set_capabilities(libc: Any, mask: int) -> None:
 
 
 def _become(uid: int, gid: int, *, keep_read_search: bool) -> None:
-    """Gives up root for good; optionally keeps CAP_DAC_READ_SEARCH across the coming exec."""
+    """Give up root for good; optionally keep CAP_DAC_READ_SEARCH across the coming exec."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         if keep_read_search:
@@ -90,7 +90,7 @@ def _forbid_core_files() -> None:
 
 
 def _detach(log: int) -> None:
-    """Returns in a session leader adopted by init, with both outputs appended to the log file."""
+    """Return in a session leader adopted by init, with both outputs appended to the log file."""
     null = os.open(os.devnull, os.O_RDONLY)
     if os.fork() != 0:
         os._exit(0)

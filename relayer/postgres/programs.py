@@ -125,7 +125,7 @@ def _is_group(gid: int) -> bool:
 
 
 def _samples(binaries: Path) -> tuple[Path, ...]:
-    """One file of each folder the programs read."""
+    """Return one file of each folder the programs read."""
     root = binaries.parent
     return (
         root / "lib" / "postgresql" / "vector.so",

@@ -205,7 +205,7 @@ class Server:
             return True
 
     def _prepare_log(self) -> None:
-        """Creates the log, 0600, and remembers how long it is."""
+        """Create the log, 0600, and remember how long it is."""
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES_MAX:
             self.log.replace(self.log.with_name(self.log.name + ".1"))
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -216,7 +216,7 @@ class Server:
 
 
 def _command_of(pid: int) -> list[bytes]:
-    """The command line; one empty word for processes that are gone or wait to be reaped."""
+    """Return the command line; one empty word for processes that are gone or wait to be reaped."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -136,7 +136,7 @@ def _on_clients_scale(cosine: Floats, related: float) -> Floats:
 def _nearness(
     evidence: Evidence, cosine: Floats, relevance: Floats, names: Floats, understood: float
 ) -> Floats:
-    """Cosine as far as the query was understood, or by words, whichever is nearer.
+    """Return cosine as far as the query was understood, or by words, whichever is nearer.
 
     A share of the ideal says little by itself: among three memories a word that one has is worth
     next to nothing beside one that none has. As far as meaning cannot tell, what words found is
@@ -161,7 +161,7 @@ def _attainable(evidence: Evidence) -> float:
 
 
 def _parts_by_word(evidence: Evidence) -> Floats:
-    """(n, words): what each word of the query adds to each memory's BM25."""
+    """Return (n, words): what each word of the query adds to each memory's BM25."""
     words = 1 + int(evidence.found[:, 1].max(initial=-1))
     parts = np.zeros((len(evidence.seqs), words))
     parts[evidence.found[:, 0], evidence.found[:, 1]] = evidence.parts
@@ -192,7 +192,7 @@ def _mean_relevance(evidence: Evidence) -> float:
 
 
 def _agreement(above_mean: Floats, evidence: Evidence) -> float:
-    """From 0 to 1: how surely the neighbours of the best candidates score above the mean."""
+    """Return, from 0 to 1, how surely the best candidates' neighbours score above the mean."""
     tested = min(TESTED_MAX, evidence.findable // TESTED_SHARE)
     best = np.zeros(len(above_mean), bool)
     best[np.argsort(-above_mean, kind="stable")[:tested]] = True
@@ -205,7 +205,7 @@ def _agreement(above_mean: Floats, evidence: Evidence) -> float:
 
 
 def _with_neighbours(parts: Floats, evidence: Evidence) -> Floats:
-    """Each word where it stands, or from beside with less weight."""
+    """Return each word where it stands, or from beside with less weight."""
     reached = parts.copy()
     decay = WORD_DECAY[evidence.steps][:, None]
     left, right = evidence.pairs.T

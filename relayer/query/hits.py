@@ -107,7 +107,7 @@ def _order(
     scores: npt.NDArray[np.float64],
     min_relevance: float,
 ) -> npt.NDArray[np.int64]:
-    """Positions of the hits, best first."""
+    """Return positions of the hits, best first."""
     found = ~np.isnan(fused.cosine)
     cosine = np.where(found, fused.cosine, 0.0)
     found[evidence.found[:, 0]] = True
@@ -120,7 +120,7 @@ def _order(
 def _match_words(
     found: npt.NDArray[np.int64], order: npt.NDArray[np.int64], words: Sequence[str]
 ) -> list[list[str]]:
-    """Words of the query that each of these positions holds, in their order there."""
+    """Return words of the query that each of these positions holds, in their order there."""
     matched: dict[int, list[str]] = {position: [] for position in order.tolist()}
     for position, ordinal in sorted(found.tolist()):
         if position in matched:

@@ -69,7 +69,7 @@ def with_vectors(
 
 
 def _turn(key: NamespaceKey, vectors: Mapping[str, Vectors]) -> dict[str, npt.NDArray[np.float16]]:
-    """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
+    """Return model → the query's vector as one namespace and epoch knows it, (dim,)."""
     return {
         model: derive_vector_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
         for model, found in vectors.items()

@@ -162,7 +162,7 @@ _NOT_PLURAL: Final = frozenset("does this thus dans nous vous alors etwas alles 
 
 
 def _plain(text: str) -> str:
-    """The text without accents, in compatibility form and with single blanks."""
+    """Return the text without accents, in compatibility form and with single blanks."""
     apart = normalize("NFKD", text.translate(_WIDE_MARKS).replace("’", "'"))
     bare = re.sub("[\u0300-\u036f]", "", apart)
     return " ".join(normalize("NFC", bare).split())
@@ -225,14 +225,14 @@ def tokens(text: str) -> list[Token]:
 
 
 def _lexemes(plain: str) -> list[tuple[str, str]]:
-    """(kind, what was read) of every lexeme: without CJK characters there are runs alone."""
+    """Return (kind, what was read) of every lexeme: without CJK characters there are runs alone."""
     if plain.isascii():
         return [("run", run) for run in plain.split()]
     return [(str(m.lastgroup), m[str(m.lastgroup)]) for m in _LEXEME.finditer(plain)]
 
 
 def _digits(match: re.Match[str]) -> str:
-    """Digits for Chinese numerals: one by one (二〇二三) or as tens and ones (二十一)."""
+    """Return digits for Chinese numerals: one by one (二〇二三) or as tens and ones (二十一)."""
     text = re.sub("[两兩]", "二", match.group())
     if "十" not in text:
         return "".join(_DIGITS[c] for c in text)
@@ -241,7 +241,7 @@ def _digits(match: re.Match[str]) -> str:
 
 
 def _run(run: str, starts: bool, unknown: frozenset[str]) -> list[Token]:
-    """The token of a run between blanks, and the mark that ends it."""
+    """Return the token of a run between blanks, and the mark that ends it."""
     before = run.rstrip(_CLOSING)
     core = before.lstrip(_OPENING)
     found = [_number(core) or _word(core, starts, unknown)] if core else []

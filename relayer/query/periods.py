@@ -94,7 +94,7 @@ def _period(items: Sequence[_Item]) -> _Period:
 
 
 def _shift(day: date, unit: int, count: int) -> date:
-    """The day so many units later; a day that its month lacks becomes the last one."""
+    """Return the day so many units later; a day that its month lacks becomes the last one."""
     if unit not in _MONTHS:
         return day + timedelta(days=count * (DAY if unit == DAY else WEEK))
     year, month = divmod(day.year * 12 + day.month - 1 + count * _MONTHS[unit], 12)
@@ -114,7 +114,7 @@ def _around(day: date, unit: int) -> _Period:
 
 
 def _in_year(part: dict[str, int], year: int) -> _Period | None:
-    """The named part of a year; None when the year lacks it, as most lack 29 February."""
+    """Return the named part of a year; None when the year lacks it, as most lack 29 February."""
     month = part.get("season") or part.get("month") or 3 * part.get("quarter", 1) - 2
     try:
         start = date(year, month, part.get("day", 1))
@@ -229,7 +229,7 @@ def _beside(items: Sequence[_Item], _: date) -> list[_Item]:
 
 
 def _weekday(day: date, weekday: int, sign: int) -> date:
-    """The nearest such weekday before (-1) or after (1) the day."""
+    """Return the nearest such weekday before (-1) or after (1) the day."""
     return day + timedelta(days=sign * ((sign * (weekday - day.weekday()) - 1) % 7 + 1))
 
 

@@ -111,7 +111,7 @@ def _tells_apart(word: str) -> bool:
 
 
 def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Nearly the same words, which no two of very different lengths can have."""
+    """Return true for nearly the same words, which no two of very different lengths can have."""
     lengths = len(one) + len(other)
     if min(len(one), len(other)) < COPY_SHARE * max(len(one), len(other)):
         return False

@@ -109,7 +109,7 @@ def _aliases(
 
 
 def _within(text: str, left: int) -> tuple[QueryWords, int]:
-    """The words of a text's first so many characters, and how many are left for others."""
+    """Return the words of a text's first so many characters, and how many are left for others."""
     plain = normalize("NFKC", text)[:left]
     return distinct_words(plain, words_max=Limits.query_words_max), left - len(plain)
 

@@ -56,7 +56,7 @@ def continued(
 
 
 def _sorted(history: Sequence[bytes]) -> tuple[dict[int, list[Item]], dict[PublicKey, Named]]:
-    """Grants and revocations by serial, and whom a relayer's key named its successor."""
+    """Return grants and revocations by serial, and whom a relayer's key named its successor."""
     candidates: dict[int, list[Item]] = {}
     successors: dict[PublicKey, Named] = {}
     for signed in history:

@@ -241,7 +241,7 @@ class Examiner:
 
 
 def _header(data: bytes) -> envelope.Header | None:
-    """The header of a sealed blob; None for foreign bytes."""
+    """Return the header of a sealed blob; None for foreign bytes."""
     try:
         return envelope.read_header(data)
     except CryptoError:

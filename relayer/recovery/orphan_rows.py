@@ -113,7 +113,7 @@ def merged_with(
 
 
 def _ids(text: str) -> list[uuid.UUID]:
-    """The ids in a text of a record; anybody may have written something else there."""
+    """Return the ids in a text of a record; anybody may have written something else there."""
     try:
         return [uuid.UUID(word) for word in text.split()]
     except ValueError:
@@ -121,7 +121,7 @@ def _ids(text: str) -> list[uuid.UUID]:
 
 
 def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
-    """A draft that lives until what was said last of this revision."""
+    """Return a draft that lives until what was said last of this revision."""
     if said.revision != revision:
         return draft
     return replace(

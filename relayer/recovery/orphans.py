@@ -251,7 +251,7 @@ class Finder:
 
 
 def _told_of(state: Row) -> tuple[uuid.UUID, uuid.UUID | None]:
-    """The memories that the state of a row says something of."""
+    """Return the memories that the state of a row says something of."""
     return state["id"], state["superseded_by"]
 
 

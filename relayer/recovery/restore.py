@@ -338,7 +338,7 @@ class Restore:
     async def _opened(
         self, access: Access, key: NamespaceKey, name: str, header: envelope.Header
     ) -> Found | None:
-        """A blob, opened; None when what it says of its namespace is not so.
+        """Return a blob, opened; None when what it says of its namespace is not so.
 
         Raises:
             UnknownVersion: a later release reads it.

@@ -205,7 +205,7 @@ async def undo_consolidation(
 
 
 def _run(row: Row) -> RunAnswer:
-    """One consolidation run."""
+    """Return one consolidation run."""
     return {
         "id": str(row["run_id"]),
         "namespace": row["namespace"],
@@ -221,7 +221,7 @@ def _run(row: Row) -> RunAnswer:
 
 
 def _action(row: Row) -> ActionAnswer:
-    """One thing that a run did."""
+    """Return one thing that a run did."""
     return {
         "action": row["action"],
         "memory_id": str(row["memory_id"]),

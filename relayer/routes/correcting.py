@@ -189,7 +189,7 @@ async def get_memory_history(
 
 
 def _history(found: History, labels: Mapping[str, str]) -> HistoryAnswer:
-    """A page of a memory's revisions, and its links."""
+    """Return a page of a memory's revisions, and its links."""
     return {
         "id": str(found.id),
         "revisions": [shapes.to_memory_answer(m, labels) for m in found.revisions],
@@ -282,7 +282,7 @@ async def list_review(
 
 
 def _doubtful(found: Doubtful, labels: Mapping[str, str]) -> ReviewedMemory:
-    """A memory that waits to be looked at."""
+    """Return a memory that waits to be looked at."""
     return {
         **shapes.to_memory_answer(found.memory, labels),
         "reason": found.reason,

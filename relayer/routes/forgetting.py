@@ -98,7 +98,7 @@ async def forget_memory(
 
 
 def _find_naming_receipt(memory_id: uuid.UUID, done: Forgotten) -> str | None:
-    """The receipt that names the memory itself, among those of what went along with it."""
+    """Return the receipt that names the memory itself, among those of what went along with it."""
     name = str(memory_id).encode()
     return next((to_base64(signed) for signed in done.receipts if name in signed), None)
 

@@ -159,7 +159,7 @@ async def list_grants(
 
 
 def _grant(entry: Mapping[str, Any]) -> GrantObject:
-    """One signed grant or revocation."""
+    """Return one signed grant or revocation."""
     return {
         "kind": entry["kind"],
         "serial": entry["serial"],

@@ -361,7 +361,7 @@ async def list_owner_namespaces(
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int, int]:
-    """The place after which a page begins: (time of the last change in µs, namespace id)."""
+    """Return the place after which a page begins: (time of the last change in µs, namespace id)."""
     if cursor is None:
         return 0, 0
     if not _CURSOR.fullmatch(cursor):

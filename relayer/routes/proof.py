@@ -164,7 +164,7 @@ async def list_inventory(
 
 
 def _inventory(page: Inventory) -> InventoryAnswer:
-    """A page of what is stored, by name."""
+    """Return a page of what is stored, by name."""
     items = [_revision(row) for row in page.revisions] + [_turn(row) for row in page.turns]
     return {"items": items, "next_cursor": page.cursor}
 
@@ -236,7 +236,7 @@ def blob_names(names: Sequence[str]) -> list[str]:
 
 
 def _blobs(read: Blobs) -> BlobsAnswer:
-    """Stored bytes as they are, and what is wrong with those that are not."""
+    """Return stored bytes as they are, and what is wrong with those that are not."""
     return {"blobs": [_blob(name, data) for name, data in read.found.items()], "left": read.left}
 
 

@@ -146,7 +146,7 @@ async def recall(
 async def _labels(
     accounts: Accounts, caller: Caller, found: Sequence[RecalledMemory]
 ) -> dict[str, str]:
-    """Public key → label of the other keys that wrote what was found.
+    """Return public key → label of the other keys that wrote what was found.
 
     Most find what their own key wrote: that costs no statement.
     """
@@ -171,7 +171,7 @@ def _to_recall_answer(
 
 
 def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) -> ResultAnswer:
-    """One recalled memory."""
+    """Return one recalled memory."""
     hit = found.hit
     shape = cast("ResultAnswer", shapes.to_memory_answer(found.memory, labels))
     shape["distance"] = hit.distance

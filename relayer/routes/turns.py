@@ -114,7 +114,7 @@ async def analyze_episode(
 
 
 def _turn(found: Turn) -> EpisodeSummary:
-    """A kept conversation, without its text."""
+    """Return a kept conversation, without its text."""
     return {
         "id": str(found.id),
         "namespace": found.namespace,

@@ -479,7 +479,7 @@ class Chain:
             raise CryptoError("a custodian revokes no owner")
 
     def _rights(self, issuer: PublicKey, at_ms: int) -> list[Grant]:
-        """The grants by which a key may issue at that time; the founder needs none.
+        """Return the grants by which a key may issue at that time; the founder needs none.
 
         Raises:
             CryptoError: there is none.

@@ -199,7 +199,7 @@ def uuid_member(value: Any) -> uuid.UUID:
 
 
 def _bracket_depth(payload: bytes) -> int:
-    """The nesting depth, measured before parsing so that a bomb never reaches the parser."""
+    """Return the nesting depth, measured before parsing so that a bomb never reaches the parser."""
     brackets = _TEXT.sub(b"", payload).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 

@@ -118,7 +118,7 @@ def open_unlock(
 
 
 def _split(header: str) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """The raw header and its (kid, nonce ‖ box) pairs, form checked."""
+    """Return the raw header and its (kid, nonce ‖ box) pairs, form checked."""
     if len(header) > HEADER_CHARACTERS_MAX:
         raise CryptoError("the unlock is too large")
     raw = from_base64url(header)

@@ -122,7 +122,7 @@ def _factors(size: int) -> tuple[Vectors, Vectors]:
 
 
 def _hadamard(size: int) -> Vectors:
-    """The matrix of Sylvester's construction, (size, size), of a power of two."""
+    """Return the matrix of Sylvester's construction, (size, size), of a power of two."""
     matrix = np.ones((1, 1), np.float32)
     while len(matrix) < size:
         matrix = np.kron(np.array([[1, 1], [1, -1]], np.float32), matrix)

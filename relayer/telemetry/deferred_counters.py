@@ -45,7 +45,7 @@ def flush() -> None:
 
 
 def _pop_all(notes: list[tuple[Count, float]]) -> Iterator[tuple[Count, float]]:
-    """All of them, each for one taker only, whichever threads there are."""
+    """Yield all of them, each for one taker only, whichever threads there are."""
     with suppress(IndexError):
         while True:
             yield notes.pop()

@@ -218,7 +218,7 @@ class Accounts:
         return (await self._current(account))[0]
 
     async def _current(self, account: AccountId, read: LookUp | None = None) -> tuple[Chain, Row]:
-        """The account's verified chain and its row."""
+        """Return the account's verified chain and its row."""
         if read is None:
             read = LookUp(self.known(account), await self._rows.ask(account))
         chain, row = read.chain, read.row
@@ -345,7 +345,7 @@ class Accounts:
         return {i.recipient: labels[i.serial] for i in chain.items if labels.get(i.serial)}
 
     async def _labels(self, chain: Chain, keys: Sequence[PublicKey]) -> dict[int, str]:
-        """Serial → label of the newest grant of each key."""
+        """Return serial → label of the newest grant of each key."""
         serials = [chain.grants[key][-1].serial for key in keys]
         return await statements.labels_of(self._database, chain.account, serials) if serials else {}
 

@@ -270,7 +270,7 @@ class Custody:
 
 
 def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:
-    """The key id that one of the sender's own grants names for this namespace and epoch."""
+    """Return the key id that one of the sender's own grants names for this namespace and epoch."""
     place = (key.namespace, key.epoch)
     entries = (entry for grant in access.grants for entry in grant.scope)
     return next((e.key_id for e in entries if (e.namespace, e.epoch) == place), None)

@@ -105,7 +105,7 @@ class Granting:
     async def _store_first(
         self, account: AccountId, founder: PublicKey, items: Sequence[Grant], label: str
     ) -> list[bytes]:
-        """The receipts of an account's first grants, which are stored with it.
+        """Return the receipts of an account's first grants, which are stored with it.
 
         Raises:
             Stale: there is, or was, such an account.

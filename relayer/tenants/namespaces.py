@@ -312,7 +312,7 @@ class Namespaces:
 
 
 def _having(entry: NamespaceEntry | None, key: NamespaceKey | NamedKey) -> NamespaceEntry:
-    """The namespace, if it has this key in its epoch.
+    """Return the namespace, if it has this key in its epoch.
 
     Raises:
         NotAllowed: it has another one.

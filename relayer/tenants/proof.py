@@ -131,7 +131,7 @@ class Proof:
         return Blobs(found, [])
 
     async def _read(self, access: Access, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
-        """Blobs of the store; journal objects that still wait to be published, too."""
+        """Return blobs of the store; journal objects that still wait to be published, too."""
         read = await self._blobs.get_many(access.account, names)
         if missing := [name for name in names if name not in read]:
             read |= await staged_blobs.find(self._database, access.account, missing)

@@ -131,7 +131,7 @@ class Rotations:
         return await self._progress.of(access)
 
     async def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
-        """The chain after a rotation's objects.
+        """Return the chain after a rotation's objects.
 
         Raises:
             BadRequest, Conflict: it does not accept them.
@@ -185,7 +185,7 @@ class Rotations:
 
 
 def _left_out(before: Chain, items: Sequence[Grant | Revocation], now_ms: int) -> range:
-    """The epochs, alive until now, that these grants leave out."""
+    """Return the epochs, alive until now, that these grants leave out."""
     oldest = min((e.epoch for g in items if isinstance(g, Grant) for e in g.scope), default=0)
     return range(before.oldest_alive(now_ms), oldest)
 
@@ -215,7 +215,7 @@ async def _parsed(
 
 
 def _below(chain: Chain, reseal: Choice | Sequence[Namespace]) -> Mapping[Namespace | None, int]:
-    """Namespace (None: each) → the epoch below which it is to be sealed anew."""
+    """Return namespace (None: each) → the epoch below which it is to be sealed anew."""
     if reseal == "none":
         return {}
     if reseal == "all":
@@ -227,7 +227,7 @@ def _below(chain: Chain, reseal: Choice | Sequence[Namespace]) -> Mapping[Namesp
 
 
 def _known_to_withdrawn(chain: Chain) -> dict[Namespace | None, int]:
-    """Namespace (None: each) → the newest epoch whose key a withdrawn key was given."""
+    """Return namespace (None: each) → the newest epoch whose key a withdrawn key was given."""
     known: dict[Namespace | None, int] = {}
     for key, serial in chain.revoked_at.items():
         for grant in chain.grants.get(key, ()):

@@ -141,7 +141,7 @@ class RotationProgress:
 
 
 def _started_ms(chain: Chain) -> int:
-    """When the newest epoch began."""
+    """Return when the newest epoch began."""
     return min(
         grant.created_ms
         for grants in chain.grants.values()
@@ -165,7 +165,7 @@ def _namespace_progress(
 
 
 def _epochs(keys: Keys | None, name: Namespace) -> dict[int, NamespaceKey]:
-    """Epoch → the key of a namespace, of those at hand."""
+    """Return epoch → the key of a namespace, of those at hand."""
     try:
         return {} if keys is None else {key.epoch: key for key in keys.of(name)}
     except NotAllowed:

@@ -79,7 +79,7 @@ class Report:
 
 
 def _count(number: int, what: str) -> str:
-    """So many of what has this plural."""
+    """Return so many of what has this plural."""
     if number == 1:
         what = f"{what[:-3]}y" if what.endswith("ies") else what.removesuffix("s")
     return f"{number} {what}"
@@ -173,7 +173,7 @@ async def _check_erasures(
     receipts: Sequence[Receipt],
     report: Report,
 ) -> None:
-    """Erasures are in the blob store too, and what they name is known to be erased."""
+    """Check that erasures are in the blob store too, and that what they name is known as erased."""
     erasures = [n for n, receipt in enumerate(receipts) if receipt.op in ERASURES]
     await _check_journal(storage, account, [page[n] for n in erasures], report)
     ids = {i.memory for n in erasures for i in receipts[n].items}
@@ -185,7 +185,7 @@ async def _check_erasures(
 async def _check_journal(
     storage: Storage, account: AccountId, journal: Sequence[bytes], report: Report
 ) -> None:
-    """These signed objects are in the blob store too, or wait to be published."""
+    """Check that these signed objects are in the blob store too, or wait to be published."""
     for at in range(0, len(journal), PAGE):
         names = {envelope.blob_id(signed): signed for signed in journal[at : at + PAGE]}
         report.checked["journal objects"] += len(names)
@@ -299,7 +299,7 @@ async def _check_namespaces(storage: Storage, account: AccountId, report: Report
 
 
 async def _check_stores(storage: Storage, account: AccountId, report: Report) -> None:
-    """Objects that no row refers to; and deletions that should have been done."""
+    """Check for objects that no row refers to, and for deletions that should have been done."""
     examiner = Examiner(database=storage.database, blobs=storage.blobs, relayers=storage.relayers)
     async for page in examiner.pages(account):
         found = await examiner.examine(account, page)

@@ -233,7 +233,7 @@ class Rebuild:
         grants: list[rows.JournalGrant],
         closed: tuple[Receipt, bytes] | None,
     ) -> None:
-        """All of the account but its memories, in one transaction.
+        """Restore all of the account but its memories, in one transaction.
 
         Of one that was erased, its last receipt stays the last: the next loss finds it, too.
         """
@@ -276,7 +276,7 @@ class Rebuild:
                 await queue.enqueue(connection, queue.RESTORE, account, [])
 
     def _receipt(self, account: AccountId, journal: Journal, chain: Chain, now: datetime) -> bytes:
-        """The first receipt of the account's new chain: what came before is not proven."""
+        """Return the first receipt of the account's new chain: what came before is not proven."""
         newest = next((data for r, data in journal.receipts if r.seq == journal.seq), None)
         return sign_receipt(
             self._identity,
@@ -314,7 +314,7 @@ async def rebuild_lost(
 
 
 def _chain(account: AccountId, journal: Journal) -> tuple[Chain, list[rows.JournalGrant]]:
-    """The verified chain of grants, and what is stored of it.
+    """Return the verified chain of grants, and what is stored of it.
 
     Raises:
         CryptoError: there is none, one is missing, or there are two for one place.
@@ -344,7 +344,7 @@ def _find_erased_names(journal: Journal) -> set[Namespace]:
 
 
 def _stones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Stone]:
-    """A tombstone for each memory and turn that some receipt says was erased."""
+    """Return a tombstone for each memory and turn that some receipt says was erased."""
     blobs: dict[uuid.UUID, set[bytes]] = {}
     last: dict[uuid.UUID, Receipt] = {}
     for receipt, _ in sorted(journal.receipts, key=lambda found: found[0].seq):

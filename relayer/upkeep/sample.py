@@ -41,7 +41,7 @@ async def take(storage: Storage) -> Sample:
 
 
 async def _list_names(storage: Storage, account: AccountId) -> list[str]:
-    """The names of an account's first grant and of its newest memories."""
+    """Return the names of an account's first grant and of its newest memories."""
     first = await account_rows.grants_of(storage.database, account, [1])
     memories = await rows.newest_names(storage.database, account, MEMORIES_MAX)
     return [*(blob_id(grant["object"]) for grant in first), *memories]
@@ -61,6 +61,6 @@ async def _find_missing(storage: Storage, account: AccountId, names: Sequence[st
 
 
 async def _sound(storage: Storage, account: AccountId, names: set[str]) -> set[str]:
-    """Those that the store has, unaltered."""
+    """Return those that the store has, unaltered."""
     found = await storage.blobs.get_many(account, sorted(names))
     return {name for name, data in found.items() if not isinstance(data, Corrupted)}

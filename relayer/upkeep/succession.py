@@ -98,7 +98,7 @@ async def _hand_over(
 def _successor(
     settings: Settings, identity: Identity, succession: tuple[bytes, ...], clock: Clock
 ) -> tuple[Identity, bytes]:
-    """The next key and the object that names it: those that wait, or new ones."""
+    """Return the next key and the object that names it: those that wait, or new ones."""
     path = key_path(settings)
     waiting = key_file.next_path(path)
     if not waiting.exists():

@@ -246,7 +246,7 @@ class Transfer:
                 self.report.problem(account, "the new store does not give it back", name)
 
     async def _find_missing(self, account: AccountId, page: list[str]) -> list[str]:
-        """Those that the new store has not, or not whole: such a one is removed there."""
+        """Return those that the new store has not, or not whole: such a one is removed there."""
         found = await self._new.get_many(account, page)
         for name, data in found.items():
             if isinstance(data, Corrupted):

@@ -46,7 +46,7 @@ _NOT_COMPOSED: Final = str.maketrans(
 
 
 def _lines(name: str) -> Iterator[tuple[str, list[str]]]:
-    """(what stands before the colon, words) of the lines of a file beside this one."""
+    """Yield (what stands before the colon, words) of the lines of a file beside this one."""
     text = resources.files("relayer.words").joinpath(name).read_text("utf-8")
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -62,7 +62,7 @@ def _function_words() -> dict[str, frozenset[str]]:
 
 
 def _forms() -> dict[str, dict[str, str]]:
-    """Per language: form → the word that it counts as."""
+    """Return per language: form → the word that it counts as."""
     months = dict(_lines("months.txt"))
     forms = {
         language: dict(zip(names, months[ENGLISH], strict=True))

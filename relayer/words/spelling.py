@@ -68,7 +68,7 @@ def _unwritten() -> dict[str, None]:
 
 
 def _digits() -> dict[str, str]:
-    """Those of living scripts, all below 0x10000."""
+    """Return those of living scripts, all below 0x10000."""
     return {c: str(unicodedata.decimal(c)) for c in map(chr, range(0x80, 0x10000)) if c.isdecimal()}
 
 

@@ -132,7 +132,7 @@ def _token_end(text: str, begin: int, end: int) -> int:
 
 
 def _write_date(figures: re.Match[str]) -> str:
-    """A date in figures as it would be said, and whole; other figures as they are."""
+    """Return a date in figures as it would be said, and whole; other figures as they are."""
     date = next(filter(None, (pattern.fullmatch(figures[0]) for pattern in _DATES)), None)
     if date is None or not (1 <= int(date["month"]) <= 12 and 1 <= int(date["day"]) <= 31):
         return figures[0]
@@ -142,7 +142,7 @@ def _write_date(figures: re.Match[str]) -> str:
 
 
 def _run_terms(run: re.Match[str]) -> Iterator[tuple[str, ...]]:
-    """Overlapping pairs; single characters, too, where one can be a word; an emoji."""
+    """Yield overlapping pairs; single characters, too, where one can be a word; an emoji."""
     text = run[0]
     if run["emoji"]:
         yield (text,)
@@ -187,7 +187,7 @@ def _terms(token: str) -> tuple[str, ...]:
 
 
 def _number(token: str) -> list[str] | None:
-    """A number without what groups its thousands, with a point; None for anything else."""
+    """Return a number without what groups its thousands, with a point; None for anything else."""
     if ordinal := _ORDINAL.fullmatch(token):
         return [ordinal[1]]
     if _DECIMAL_COMMA.fullmatch(token) and not _THOUSANDS.fullmatch(token):

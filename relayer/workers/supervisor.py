@@ -281,7 +281,7 @@ class Crew:
         await self._gone(worker, within_s=END_S + self._settings.request_timeout_s)
 
     async def _new_worker(self) -> _Worker:
-        """A worker that answers requests.
+        """Return a worker that answers requests.
 
         Raises:
             NotReady: it ended first, or took too long.
