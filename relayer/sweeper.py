@@ -134,8 +134,10 @@ class Sweeper:
                 await self._queue(queue.CONSOLIDATE, owner, [[run["run_id"]]])
 
     async def _select_openable(self, page: Sequence[Row]) -> list[Row]:
-        """Those of these rows, an account's together, whose namespace this process has the keys of
-        for background work."""
+        """Return those of these rows whose namespace this process has the background keys of.
+
+        The rows are an account's together.
+        """
         opened: list[Row] = []
         for account, found in groupby(page, key=lambda row: AccountId(row["account_id"])):
             try:

@@ -190,7 +190,7 @@ class Exporter:
         return [_moved_turn(row, blobs) for row in found], last
 
     async def _stored(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
-        """The blobs of rows; one that is missing or altered is left out, and its row says so."""
+        """Return the blobs of rows; leave out those missing or altered, whose rows say so."""
         names = [to_base64url(row["blob_id"]) for row in found]
         read = await self._blobs.get_many(account, names)
         return {name: data for name, data in read.items() if isinstance(data, bytes)}

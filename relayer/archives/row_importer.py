@@ -204,8 +204,10 @@ async def _turns_placed(
     fresh: Sequence[Row],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[rows.ArrivingTurn]:
-    """Turns with their namespaces' numbers here; of equal ones, the first is known by what it
-    says."""
+    """Return turns with their namespaces' numbers here.
+
+    Of equal ones, the first is known by what it says.
+    """
     turns = [
         rows.ArrivingTurn(row, entries[row.namespace].namespace_id, row.blob or b"")
         for row in fresh

@@ -205,7 +205,7 @@ def _place(connect_args: dict[str, Any]) -> str:
 
 
 async def _connection(connect_args: dict[str, Any]) -> asyncpg.Connection:
-    """A new connection; why there is none is told to whoever starts or administers a relayer."""
+    """Return a new connection; tell why there is none to whoever starts or runs a relayer."""
     place = _place(connect_args)
     try:
         with translate_errors():

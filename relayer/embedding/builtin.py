@@ -143,8 +143,11 @@ class BuiltinEmbedder:
 
 
 def _session_options() -> SessionOptions:
-    """One thread a run: a second one would take a fifth off a run, and two runs beside one another
-    are done half as soon again as one after the other by two threads (DECISIONS.md)."""
+    """Return options with one thread a run: a second one would take a fifth off a run.
+
+    Two runs beside one another are done half as soon again as one after the other by two threads
+    (DECISIONS.md).
+    """
     options = SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

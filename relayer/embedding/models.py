@@ -152,7 +152,7 @@ async def _embed_texts(embedder: Embedder, texts: Sequence[str], account: bytes)
 
 
 def _passages(embedder: Embedder, texts: Sequence[str]) -> list[str]:
-    """The first and the last passage of the first text, once if it has one; the first of others."""
+    """Return the first and the last passage of the first text; the first of others."""
     first, *others = [embedder.split(text) or [text] for text in texts]
     said = [passage for passage in first if not passage.isspace()] or first
     return [said[0], *said[1:][-1:], *(passages[0] for passages in others)]

@@ -68,7 +68,7 @@ def _neighbours(g: Graph, tokens: str, mask: str, width: int) -> str:
 
 
 def _windows(g: Graph, x: str, width: int) -> str:
-    """Each row beside its neighbours', (texts, tokens, width · dim), zeros beyond both ends."""
+    """Return rows with their neighbours', (texts, tokens, width · dim), zeros beyond the ends."""
     before = _WIDTHS[width]
     after = width - 1 - before
     padded = g.node("Pad", x, g.integers(0, before, 0, 0, after, 0))

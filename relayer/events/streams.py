@@ -101,7 +101,7 @@ class Streams:
         return found[0] if known else Position(0)
 
     async def _stream(self, access: Access, place: Position, follow: bool) -> AsyncGenerator[bytes]:
-        """The stream; its first part is empty and says that it has its place among the open ones.
+        """Yield the stream; its first part is empty and says that it has its place.
 
         One that has begun is ended for certain, also if nobody reads it, and gives its place back.
         """
@@ -220,7 +220,7 @@ def _frame(events: list[Event], place: Position | None) -> bytes:
 
 
 def _frame_position(place: Position, sign: str) -> bytes:
-    """A sign of life, or that this is all, and how far the reader is, whatever it was not shown."""
+    """Return a sign of life, or the end, and how far the reader is, whatever it was not shown."""
     return f": {sign}\n{_lines(place)}\n".encode()
 
 

@@ -332,7 +332,7 @@ def _refusal(
     *,
     cause: str = "",
 ) -> Response[Any]:
-    """An error as it is answered; the request's line in the log has its code and cause, too."""
+    """Return an error as it is answered; its code and cause are in the request's log line, too."""
     request.scope["state"][REFUSAL] = {"code": code} | ({"cause": cause} if cause else {})
     return Response(_body(message, code, _request_id(request)), status_code=status, headers=headers)
 

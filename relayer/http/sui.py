@@ -172,7 +172,7 @@ def _personal_message(session_public_key: bytes, created_ms: int) -> bytes:
 
 
 def _session_public_key(value: object) -> bytes:
-    """The public key of the ephemeral Ed25519 key that a session names by its private one."""
+    """Return the public key of a session's ephemeral Ed25519 key, named by its private one."""
     if not isinstance(value, str) or not _SUI_KEY.fullmatch(value):
         raise CryptoError("malformed session")
     raw = _bech32_bytes(value.removeprefix("suiprivkey1"))
@@ -182,7 +182,7 @@ def _session_public_key(value: object) -> bytes:
 
 
 def _bech32_bytes(data: str) -> bytes:
-    """The bytes before a bech32 checksum, which the signature over the key makes redundant."""
+    """Return the bytes before a bech32 checksum, which the signature makes redundant."""
     try:
         values = [_BECH32.index(c) for c in data[:-6]]
     except ValueError:

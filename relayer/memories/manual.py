@@ -140,7 +140,7 @@ class Manual:
         return _ordered(found, weights, self._clock())
 
     def _forms(self, access: Access, dim: int) -> dict[str, str]:
-        """Model → how vectors of it are turned, of all that one of so many numbers may be near."""
+        """Return model → how its vectors are turned, of all that such a vector may be near."""
         forms = {upload_model(form, dim): form for form in (TURNED, SENT)}
         if (own := self._embedder) is not None and own.dim == dim and access.custody == "managed":
             forms[own.model_id] = own.model_id
@@ -161,7 +161,7 @@ async def _asked(
     forms: Mapping[str, str],
     there: Container[tuple[int, str]] | None = None,
 ) -> dict[tuple[int, str], npt.NDArray[np.float16]]:
-    """(epoch, model) → the query as vectors of it are, for all of them or those that are there."""
+    """Return (epoch, model) → the query as its vectors are, for all or those that are there."""
     places = {(key.epoch, model): (key, form) for key in keys for model, form in forms.items()}
     wanted = {place: how for place, how in places.items() if there is None or place in there}
     return await offload(TURNING * len(wanted) * len(unit), _all_shown, wanted, unit)

@@ -315,7 +315,7 @@ class RecallService:
     async def _open_best(
         self, caller: Caller, ranking: _Ranking, limit: int
     ) -> tuple[list[RecalledMemory], int]:
-        """The first `limit`, copies of better ones behind all others; and how many did not open."""
+        """Return the first `limit`, copies of better ones behind; and how many did not open."""
         found = rank.Copies(_text)
         hits, dropped, at, left = ranking.hits, 0, 0, ANSWER_BYTES_MAX
         while at < len(hits) and left > 0 and (room := limit - len(found.kept)) > 0:
@@ -341,8 +341,10 @@ class RecallService:
     async def _open_page(
         self, caller: Caller, hits: Sequence[Hit], held: Sequence[LoadedNamespace], bytes_max: int
     ) -> tuple[list[RecalledMemory], int, int]:
-        """The first of these hits that still live, fit and open; how many do not open; and how many
-        bytes all that live have, sealed."""
+        """Return the first of these hits that still live, fit and open; and two counts.
+
+        They are how many do not open, and how many bytes all that live have, sealed.
+        """
         seqs = [hit.seq for hit in hits]
         rows = await self._resident.rows(caller.access.account, held, seqs)
         living = [rows[hit.seq] for hit in hits if hit.seq in rows]

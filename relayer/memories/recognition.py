@@ -192,7 +192,7 @@ def recognised(
 
 
 def _said_before(p: Prepared, living: Mapping[bytes, Row]) -> Row | None:
-    """The memory that says a draft, or that was rejected as another kind of the same words."""
+    """Return the memory that says a draft, or was rejected as another kind of the same words."""
     same = [living[f] for f in p.fingerprints if f in living]
     others = [living[f] for f in p.other_kinds if f in living]
     return next(iter([*same, *(r for r in others if r["review"] == REJECTED)]), None)

@@ -236,8 +236,10 @@ def _resealed(
     opened: Mapping[uuid.UUID, _Opened],
     vectors: Mapping[uuid.UUID, Vectors],
 ) -> list[rows.Resealed]:
-    """These rows under the newest key of their namespace; of equal ones that are known by what they
-    say, the first stays so."""
+    """Return these rows under the newest key of their namespace.
+
+    Of equal ones that are known by what they say, the first stays so.
+    """
     resealed: list[rows.Resealed] = []
     facts: set[tuple[int, bytes]] = set()
     for row in page:
@@ -281,7 +283,7 @@ def _resealed(
 
 
 def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[uuid.UUID, Vectors]:
-    """Memory → its vectors under the new keys, those of one old key and model turned together."""
+    """Return memory → its vectors under the new keys; those of one old key and model together."""
     row_of = {row["memory_id"]: row for row in page}
     groups: dict[tuple[NamespaceKey, str], list[Row]] = {}
     for vector in found:

@@ -83,8 +83,10 @@ class StateChanger:
 
 
 async def _lock(account_change: AccountChange, *named: uuid.UUID | None) -> dict[uuid.UUID, Row]:
-    """The states of these memories and of those that supersede them, by id, under the account's
-    lock: before it, another request might have given one a successor."""
+    """Lock the states of these memories and of their successors; return them by id.
+
+    The account is locked: before that, another request might have given one a successor.
+    """
     connection, account = account_change.connection, account_change.account
     ids = {i for i in named if i is not None}
     found = await state_rows.lock_states(connection, account=account, memory_ids=sorted(ids))

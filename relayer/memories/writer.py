@@ -330,8 +330,11 @@ async def _check_kept(change: AccountChange, episode: uuid.UUID) -> None:
 
 
 async def _unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.NewEpisode]:
-    """The turns to store. One that is restored may have been said again since: it comes back,
-    but the other one is known by what they say."""
+    """Return the turns to store.
+
+    One that is restored may have been said again since: it comes back, but the other one is known
+    by what they say.
+    """
     if not batch.episodes:
         return []
     places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]

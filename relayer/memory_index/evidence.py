@@ -253,7 +253,7 @@ def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
 
 
 def _score_meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
-    """A text of several passages is as near as its nearest, and a little as near as all of them."""
+    """Score meaning: a text is as near as its nearest passage, and a little as near as all."""
     nearest, total = np.full(count, np.inf), np.zeros(count)
     passages = np.zeros(count, np.int64)
     for segment in segments:
@@ -271,7 +271,7 @@ def _score_meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
 
 
 def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:
-    """A word of the query counts once, however many of its forms a memory has."""
+    """Score words: each of the query counts once, however many of its forms a memory has."""
     documents = float(sum(p.namespace.documents for p in segments))
     mean = max(sum(p.namespace.words for p in segments) / max(documents, 1.0), 1.0)
     terms = next((scope.words for segment in segments for scope in segment.scopes), ())
@@ -299,8 +299,10 @@ def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words
 
 
 def _find_terms(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
-    """(f,) each, wherever a memory has a term of the query: which term, which memory, how often,
-    and how long the memory is."""
+    """Return (f,) each, wherever a memory has a term of the query.
+
+    They are which term, which memory, how often, and how long the memory is.
+    """
     found: list[tuple[npt.NDArray[Any], ...]] = []
     for segment in segments:
         for scope in segment.scopes:

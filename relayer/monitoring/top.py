@@ -182,7 +182,7 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | No
 
 
 def _labels(sent: Labels) -> Labels:
-    """Labels as they may be shown; those of a request with its group, and whether it failed."""
+    """Return labels as they may be shown; a request's with its group, and whether it failed."""
     labels = {name: _plain(value) for name, value in sent.items()}
     if "path" in labels:
         status = labels.get("status_code", "")

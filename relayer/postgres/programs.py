@@ -209,6 +209,6 @@ async def run_program(
 
 
 def _cause(told: str) -> str:
-    """The line of what a program said that has the cause: below it, it says how it tidies up."""
+    """Return the line with the cause of a program's failure: below it, it only tidies up."""
     lines = told.strip().splitlines() or ["no message"]
     return next((line for line in lines if _CAUSE.search(line)), lines[-1])

@@ -126,7 +126,7 @@ def fuse(
 
 
 def _on_clients_scale(cosine: Floats, related: float) -> Floats:
-    """Cosines with `related` at `RELATED`, where clients have their floor: in the same order."""
+    """Return cosines with `related` at `RELATED`, the clients' floor: in the same order."""
     if related == RELATED:
         return cosine
     beyond = RELATED + (cosine - related) * (1.0 - RELATED) / (1.0 - related)

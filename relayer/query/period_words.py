@@ -182,7 +182,7 @@ _CJK: Final = "\u3001-\u3007\u301c\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-
 
 
 def _lexeme() -> re.Pattern[str]:
-    """A number or word of a CJK text, any other character of one, or a run of other characters."""
+    """Return the pattern of a number or word in CJK text, or of a run of other characters."""
     words = sorted((w for w in _LEXICON if re.match(f"[{_CJK}]", w)), key=len, reverse=True)
     unit = "(?=[个個]?(?:[周週月年]|星期|礼拜|禮拜|季度|四半期))"
     # Characters that are part of many other words count only before some, or not before some.

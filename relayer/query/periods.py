@@ -56,7 +56,7 @@ def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
 
 
 def _replace(row: list[_Item], form: str, read: "_Reader", today: date) -> list[_Item]:
-    """The row with what `read` makes of each match of `form`; where it makes nothing, as it was."""
+    """Return the row with what `read` makes of each match of `form`, or the match as it was."""
     kinds = "".join(item.kind for item in row)
     done: list[_Item] = []
     at = 0
@@ -102,7 +102,7 @@ def _shift(day: date, unit: int, count: int) -> date:
 
 
 def _around(day: date, unit: int) -> _Period:
-    """The day, calendar week, month, quarter or year that holds the day; its week's weekend."""
+    """Return the day, week, month, quarter or year that holds the day; its week's weekend."""
     monday = day - timedelta(days=day.weekday())
     if unit == WEEKEND:
         return _Period(monday + timedelta(days=5), monday + timedelta(days=7))
@@ -127,7 +127,7 @@ def _in_year(part: dict[str, int], year: int) -> _Period | None:
 
 
 def _find_recurring(part: dict[str, int], today: date, offset: int | None) -> _Period | None:
-    """The latest that has begun; for an offset the last complete, the running or the next one."""
+    """Return the latest that has begun; for an offset the last complete, this or the next one."""
     first, last = today.year - 9, today.year + 9  # 29 February may be away for eight years
     late = (p for year in range(today.year + 1, first, -1) if (p := _in_year(part, year)))
     if offset is None:

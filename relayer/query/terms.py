@@ -88,7 +88,7 @@ def _is_particle(word: str) -> bool:
 
 
 def _first_words(text: str, characters_max: int) -> QueryWords:
-    """The distinct words of so much of a text: of all of it, unless it grows or has too many."""
+    """Return the distinct words of so much of a text: of all, unless it has too many."""
     plain = normalize("NFKC", text)[:characters_max]
     return distinct_words(plain, words_max=Limits.query_words_max)
 
@@ -96,7 +96,7 @@ def _first_words(text: str, characters_max: int) -> QueryWords:
 def _aliases(
     ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, int]]:
-    """Other words for words of the query; a name of several words must stand there in full."""
+    """Yield other words for words of the query; a longer name must stand there in full."""
     left = Limits.aliases_characters_max
     for name, others in aliases.items():
         named, left = _within(name, left)
@@ -115,7 +115,7 @@ def _within(text: str, left: int) -> tuple[QueryWords, int]:
 
 
 def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Tags that one or two words of the query may name, for each of them, as typed and folded."""
+    """Yield tags that one or two words of the query may name, as typed and folded."""
     typed = [word.strip(_EDGES) for word in text.split(maxsplit=TAGGED_WORDS_MAX)]
     named = [(t, _ordinal(t, ordinals)) for t in typed[:TAGGED_WORDS_MAX]]
     pairs = [

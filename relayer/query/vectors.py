@@ -113,7 +113,7 @@ class QueryEmbedder:
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str
     ) -> tuple[frozenset[str], dict[str, Vectors]]:
-        """The models in use, and the texts' vectors of those that are not the current one."""
+        """Return the models in use, and the texts' vectors by those that are not current."""
         used = await self._models(account, namespace_ids)
         return used, await self._embedders.embed_queries(texts, used - {current}, account=account)
 
@@ -142,6 +142,6 @@ class QueryEmbedder:
 
 
 def _with_goal(vectors: Vectors, weight: float) -> Vectors:
-    """The query's vectors, each mixed with that of its goal, the last; only directions matter."""
+    """Return the query's vectors, each mixed with its goal's, the last; only directions matter."""
     mixed: Vectors = vectors[:-1] + weight * vectors[-1:]
     return mixed

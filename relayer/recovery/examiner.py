@@ -149,7 +149,7 @@ class Examiner:
     async def _replaced(
         self, account: AccountId, blobs: dict[str, envelope.Header | None]
     ) -> set[str]:
-        """Those that were sealed anew since: left of a database that was lost before its minute.
+        """Return those that were sealed anew since: left of a database lost before its minute.
 
         What replaces them can be read. While it cannot, they may be all that is left.
         """

@@ -129,8 +129,10 @@ class Finder:
     async def _headers_without_rows(
         self, account: AccountId
     ) -> AsyncIterator[envelope.Header | None]:
-        """The header of every sealed blob that no row speaks of; None of one that cannot be read
-        now."""
+        """Yield the header of every sealed blob that no row speaks of.
+
+        None stands for one that cannot be read now.
+        """
         async for _, data in self._without_rows(account, []):
             if data is None:
                 yield None

@@ -235,7 +235,7 @@ class Restore:
     async def _placed(
         self, account: AccountId, lost: Lost
     ) -> list[tuple[str, envelope.Header, int | None]]:
-        """Blobs in the order of what their rows tell of; with when the next revision was stored.
+        """Return blobs in the order of their rows; with when the next revision was stored.
 
         A memory has its place since its first revision, an earlier one since it was replaced.
         """

@@ -89,7 +89,10 @@ def derive_vector_turn(key: NamespaceKey, model_id: str, dim: int) -> VectorTurn
 
 @lru_cache(maxsize=TURNS_KEPT)
 def _turn_of(seed: bytes, dim: int) -> VectorTurn:
-    """The turn of a seed, kept: a namespace's vectors come many at a time. Keys are not kept."""
+    """Return the turn of a seed; keep it, since a namespace's vectors come many at a time.
+
+    Keys are not kept.
+    """
     stream = bindings.randombytes_buf_deterministic(ROUNDS * 8 * dim, seed)
     words = np.frombuffer(stream, dtype=">u8").reshape(ROUNDS, dim).astype(np.uint64)
     orders = np.argsort(words >> np.uint64(1), axis=1, kind="stable")
@@ -113,7 +116,10 @@ def _walsh_hadamard(x: Vectors) -> None:
 
 @lru_cache
 def _factors(size: int) -> tuple[Vectors, Vectors]:
-    """The matrices whose Kronecker product is the orthonormal one of that size, a power of two."""
+    """Return the matrices whose Kronecker product is the orthonormal one of that size.
+
+    The size is a power of two.
+    """
     rows = 1 << ((size.bit_length() - 1) // 2)
     factors = _hadamard(rows) / np.sqrt(np.float32(size)), _hadamard(size // rows)
     for shared in factors:

@@ -232,7 +232,7 @@ class Accounts:
         return chain, row
 
     async def _continued(self, chain: Chain, serial: int) -> Chain:
-        """The chain as far as it is stored, to this serial at least; read once for all who wait."""
+        """Return the chain as stored, to this serial at least; read once for all who wait."""
         place = (chain.account, serial)
         if place not in self._continuing:
             # Not part of a request: when that one is given up, others still wait for the chain.
@@ -363,7 +363,7 @@ def _check_whole(serial: int, due: int, *, known: int) -> None:
 
 
 def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:
-    """The grants and revocations of a key, of those who gave it any, and so on up the chain."""
+    """Return the grants and revocations of a key, of its givers, and so on up the chain."""
     wanted = {key}
     for item in reversed(chain.items):
         if item.recipient in wanted:

@@ -238,8 +238,10 @@ class Custody:
         return unlock, unnamed
 
     async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> set[Namespace]:
-        """Every lent key is one its sender was granted, and the one everybody else knows, or has
-        to know from now on; the namespaces of those that nobody knows yet.
+        """Check the lent keys; return the namespaces of those that nobody knows yet.
+
+        Every one is one its sender was granted, and the one everybody else knows, or has to know
+        from now on.
 
         Raises:
             CryptoError: outside the grants, or another key than these say.

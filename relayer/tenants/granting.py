@@ -156,7 +156,7 @@ class Granting:
             raise QuotaExceeded("The account has no room for more grants.", code="grant.quota")
 
     def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
-        """At founding only the founder and this relayer take part: others join, with proof."""
+        """Return true if a recipient is the founder or this relayer: others join, with proof."""
         return grant.recipient in (founder, self._identity.public_key)
 
     async def grant(

@@ -244,8 +244,10 @@ class Namespaces:
     async def _vouched(
         self, account: AccountId, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
     ) -> NamespaceEntry:
-        """The namespace, whose key an owner, or the custodian, vouches for from now on who lends it
-        for a write."""
+        """Return the namespace; who lends its key for a write vouches for it from now on.
+
+        That is so if an owner or the custodian lends it.
+        """
         named_by = entry.named_by.get(key.epoch)
         if by is None or by == named_by:
             return entry

@@ -105,14 +105,14 @@ async def check(storage: Storage) -> Report:
 
 
 async def _find_unknown_accounts(storage: Storage) -> list[AccountId]:
-    """Accounts of the store that were founded since the time to which the database was set back."""
+    """Return accounts of the store that the database, once set back, does not know."""
     stored = await storage.blobs.accounts()  # first: a new account is published after its rows
     known = await rebuild_rows.known_accounts(storage.database)
     return [account for account in stored if account not in known]
 
 
 async def _check_receipts(storage: Storage, account: AccountId, report: Report) -> int:
-    """The serial that the newest receipt has seen; receipts accepted meanwhile are checked too."""
+    """Return the serial that the newest receipt has seen; check receipts accepted meanwhile."""
     head_then = await account_rows.find_account(storage.database, account)
     assert head_then is not None
     chain, serial, heads = ReceiptChain(storage.relayers), 0, {}
@@ -198,7 +198,7 @@ async def _check_journal(
 async def _find_missing(
     storage: Storage, account: AccountId, names: dict[str, bytes]
 ) -> dict[str, bytes]:
-    """Those that are neither in the store nor staged, even if they are published meanwhile."""
+    """Return those neither in the store nor staged, even if they are published meanwhile."""
     for find in (storage.blobs.get_many, _find_staged(storage), storage.blobs.get_many):
         found = await find(account, list(names))
         names = {name: signed for name, signed in names.items() if found.get(name) != signed}

@@ -48,8 +48,10 @@ async def _list_names(storage: Storage, account: AccountId) -> list[str]:
 
 
 async def _find_missing(storage: Storage, account: AccountId, names: Sequence[str]) -> set[str]:
-    """Those that are neither in the store nor staged, and are still spoken of; what is altered
-    cannot be read, and is as good as missing."""
+    """Return those that are neither in the store nor staged, and are still spoken of.
+
+    What is altered cannot be read, and is as good as missing.
+    """
     left = set(names)
     left -= await _sound(storage, account, left)
     if left:

@@ -88,7 +88,7 @@ def _parse(text: str) -> tuple[str, list[GroupedNumber]]:
 
 
 def _drop_function_words(found: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The language of terms, and those that are no function words of it, unless there are none."""
+    """Return the language of terms, and those without its function words; all if none is left."""
     language = language_of(found)
     left_out = function_words(language)
     return language, [term for term in found if term not in left_out] or found
