@@ -205,7 +205,7 @@ def _feed_forward(g: _Encoder, x: str, layer: int) -> str:
 
 
 def _pool(g: _Encoder, x: str) -> None:
-    """The mean over a text's own tokens, at length 1; the mean's divisor cancels out."""
+    """Add the mean over a text's own tokens, at length 1; the mean's divisor cancels out."""
     mask = g.node("Unsqueeze", g.node("Cast", "mask", to=TensorProto.FLOAT), g.integers(1))
     total = g.node("Squeeze", g.node("MatMul", mask, x), g.integers(1))
     g.unit(total, name="vectors")

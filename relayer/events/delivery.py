@@ -105,7 +105,7 @@ class Delivery:
             task.add_done_callback(self._telling.pop)
 
     async def _tell_safely(self, account: AccountId, webhook_id: uuid.UUID) -> None:
-        """One webhook's faults are its own."""
+        """Tell one webhook; its faults are its own."""
         now = self._clock()
         lease = rows.Lease(account, webhook_id, now + timedelta(seconds=LEASE_S))
         try:

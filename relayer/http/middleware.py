@@ -287,7 +287,7 @@ class RequestMiddleware:
 
 
 def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
-    """The span's name and the line in the log: the route is known by now."""
+    """Name the span and write the line in the log: the route is known by now."""
     method, route = method_of(scope), route_of(scope)
     tracing.name_request(method, route, status)
     said = {"event": "http.request", "method": method, "route": route, "status": status}

@@ -141,7 +141,7 @@ def _find_recurring(part: dict[str, int], today: date, offset: int | None) -> _P
 
 
 def _count(items: Sequence[_Item], _: date) -> list[_Item]:
-    """A number before a unit or a counted word is neither a day nor a year."""
+    """Read a number before a unit or a counted word, which is neither a day nor a year."""
     return [_Item("n" if items[0].kind == "d" else "x", items[0].value)]
 
 
@@ -197,13 +197,13 @@ def _ago(items: Sequence[_Item], today: date) -> list[_Item]:
 
 
 def _find_rolling(items: Sequence[_Item], today: date) -> list[_Item]:
-    """The last or next two weeks, to the day."""
+    """Read "the last two weeks" or "the next two weeks", to the day."""
     far = _shift(today, _value(items, "U"), _value(items, "nd1") * (_value(items, "Ll") or -1))
     return _find(_Period(min(far, today), max(far, today) + timedelta(days=1)))
 
 
 def _part(items: Sequence[_Item], _: date) -> list[_Item]:
-    """The first week of May, the last two days of 2023."""
+    """Read "the first week of May" or "the last two days of 2023"."""
     whole, unit, count = _period(items), _value(items, "U"), _value(items, "nd", 1)
     nth = _value(items, "Oo")
     if unit == WEEKEND and nth:  # a month that begins on a Sunday has its first weekend later
@@ -217,7 +217,7 @@ def _part(items: Sequence[_Item], _: date) -> list[_Item]:
 
 
 def _beside(items: Sequence[_Item], _: date) -> list[_Item]:
-    """Two weeks before 11 August, the Monday after it."""
+    """Read "two weeks before 11 August" or "the Monday after it"."""
     near, after = _period(items), items[-2].kind == ">"
     anchor = near.end - timedelta(days=1) if after else near.start
     if items[-3].kind == "W":
@@ -238,7 +238,7 @@ def _week_of(items: Sequence[_Item], _: date) -> list[_Item]:
 
 
 def _same_day(items: Sequence[_Item], _: date) -> list[_Item]:
-    """A weekday that the date after it repeats."""
+    """Read a weekday that the date after it repeats."""
     period = _period(items)
     return _find(period) if period.end - period.start == timedelta(days=1) else []
 
