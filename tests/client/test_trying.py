@@ -123,11 +123,16 @@ class TestShown:
     ) -> None:
         monkeypatch.setattr(sampling, "MEMORIES_MAX", 2)
         write(tmp_path / "notes" / "a.md", NOTES)
+        for number in range(6):
+            (tmp_path / "notes" / f"{number}.md").write_bytes(b"\xff\xfe")
         newcomer.profile.parent.mkdir()
         newcomer.profile.write_text("{}")
         lines = newcomer.lines("try", str(tmp_path / "notes"))
         assert "found     2 memories: fact 2" in lines
-        assert "left out  2 further entries, for it would take long" in lines
+        left_out = "2 further entries, for it would take long; 6 that could not be read or stored"
+        assert f"left out  {left_out}" in lines
+        assert newcomer.err.count("not UTF-8 text") == 5
+        assert "--json says where and why" in "".join(lines), "for the sixth is not told here"
         assert lines[-1].startswith("keep it   memrelay import "), "there is a profile already"
 
 

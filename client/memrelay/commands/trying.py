@@ -152,6 +152,7 @@ class _Report:
             "parts": sample.parts_left,
             "expired": self._sum("expired"),
             "known": self._sum("known"),
+            "failed": self._sum("failed"),
             **self._omitted,
         }
         self._kinds = Counter(memory.kind for memory in trial.memories)
@@ -204,8 +205,8 @@ class _Report:
         yield ""
         yield f"redacted  {format_count(self._redacted, 'secret')}"
         yield f"left out  {self._describe_left_out()}"
-        if (hidden := len(self._failures) - _SHOWN_FAILURES) > 0:
-            yield f"failed    {format_count(hidden, 'entry')} more; --json names all"
+        if len(self._failures) > _SHOWN_FAILURES:
+            yield f"{_MARGIN}--json says where and why for each that could not be read or stored."
         yield "kept      nothing: the relayer has ended, and its folder is gone"
         yield f"keep it   {self._keep}"
 
@@ -248,6 +249,7 @@ _LEFT_OUT: Final = {
     "parts": "older parts of conversations, for it would take long",
     "expired": "expired",
     "known": "said twice",
+    "failed": "that could not be read or stored",
 }
 
 
