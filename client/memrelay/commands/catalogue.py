@@ -18,7 +18,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "trying": {"try": "Show what a memory would know of your notes; keep nothing."},
     "local": {"local": "Show, end or move the relayer that commands start here."},
-    "join": {"join": "Make a key here, and a request to be let into somebody's account."},
+    "join": {"join": "Make a key here, and ask to be let into somebody's account."},
     "keys": {"keys": "Show, add or revoke the keys of the account; recover it."},
     "rotation": {
         "rotate": "Give everybody new keys, and seal memories anew under them.",

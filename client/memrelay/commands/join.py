@@ -64,7 +64,7 @@ def _add_join(parser: ArgumentParser) -> None:
 
 
 def join(shell: Shell) -> None:
-    """Make a key here, and a request to be let into somebody's account; finish it."""
+    """Make a key here, and ask to be let into somebody's account."""
     if shell.args.account is not None:
         account_bytes(shell.args.account)
     path = profile_path(shell.args.profile, shell.environ)

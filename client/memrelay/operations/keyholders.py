@@ -110,7 +110,7 @@ class Keyholders(Audit):
         `namespaces` None gives the whole account, which an owner needs. `role` is owner, writer or
         reader. The private key of the result is shown nowhere else.
         """
-        _check_role(role, namespaces)
+        names = _check_wish(role, namespaces)
         holder = identity or Identity.generate()
         # The join names the relayer once and for all: not one that has a successor by now.
         relayer = (yield from self.session.statement()).relayer
@@ -121,7 +121,7 @@ class Keyholders(Audit):
             relayer=relayer,
         )
         added = yield from self._add(
-            holder.public_key, join, namespaces=namespaces, role=role, label=label, expires=expires
+            holder.public_key, join, names=names, role=role, label=label, expires=expires
         )
         return replace(added, private_key=holder.seed_hex())
 
@@ -139,14 +139,14 @@ class Keyholders(Audit):
         Raises:
             Invalid: the request is for another relayer or account, or of another time.
         """
-        _check_role(role, namespaces)
+        names = _check_wish(role, namespaces)
         yield from self.check_request(request)
         called = request.label if label is None else label
         return (
             yield from self._add(
                 request.recipient,
                 request.join,
-                namespaces=namespaces,
+                names=names,
                 role=role,
                 label=called,
                 expires=expires,
@@ -169,13 +169,11 @@ class Keyholders(Audit):
         recipient: bytes,
         join: bytes,
         *,
-        namespaces: Iterable[str] | None,
+        names: list[str] | None,
         role: str,
         label: str | None,
         expires: datetime | timedelta | None,
     ) -> Operation[NewKey]:
-        given = to_json_list("namespaces", namespaces)
-        names = None if given is None else sorted(set(map(normalise_namespace, given)))
         expires_ms = self._expires_ms(expires)
 
         def build(serial: int, keyring: Keyring) -> bytes:
@@ -284,8 +282,16 @@ def _list_granted_keys(keyring: Keyring, names: list[str] | None) -> list[Grante
     return [key for name in names for key in keyring.namespace_keys(name)]
 
 
-def _check_role(role: str, namespaces: Iterable[str] | None) -> None:
+def _check_wish(role: str, namespaces: Iterable[str] | None) -> list[str] | None:
+    """Return the namespaces that a new key is to hold, None for the whole account.
+
+    Raises:
+        ConfigError: the role is none, or an owner's is asked for some namespaces.
+        Invalid: a namespace is malformed.
+    """
     if role not in {"owner", "writer", "reader"}:
         raise ConfigError("A key's role is owner, writer or reader.")
     if role == "owner" and namespaces is not None:
         raise ConfigError("An owner holds the whole account.")
+    given = to_json_list("namespaces", namespaces)
+    return None if given is None else sorted(set(map(normalise_namespace, given)))
