@@ -10,7 +10,6 @@ import dataclasses
 import importlib
 import inspect
 import pickle
-import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from memrelay import config as client_config
 from memrelay.sealed import keys as client_keys
 from relayer import settings as relayer_settings
 from relayer.sealed import primitives
+from tests.every_module import iterate_module_names
 
 CANARY: Final = b"zq-this-is-a-canary-of-32-bytes!"
 # Names of members that hold a secret: bytes, or text of them.
@@ -35,6 +35,7 @@ SECRET: Final = frozenset(
 # Members of these names that are no secrets: whose they are is public.
 PUBLIC: Final = {
     ("Access", "key"): "a public key",
+    ("McpClient", "key"): "a member of its file, by name",
     ("_Line", "key"): "a SpoolKey, which is looked at by itself",
     ("UnlockKey", "key"): "the public half, as a relayer states it",
 }
@@ -42,10 +43,7 @@ PUBLIC: Final = {
 
 def modules() -> Iterator[Any]:
     for package in (relayer, memrelay):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            # Hermes' plugin imports its host, and a `__main__` runs.
-            if not found.name.endswith("__main__") and ".hermes.provider" not in found.name:
-                yield importlib.import_module(found.name)
+        yield from map(importlib.import_module, iterate_module_names(package))
 
 
 def members(kind: type) -> dict[str, str]:
