@@ -242,9 +242,12 @@ def test_a_lost_profile_is_said_and_rotated(machine):
     lost = machine.provision("coder", "--shared", "team")
     (machine.folder / "coder.json").unlink()
     machine.run("agents", "provision", "coder", code=EXIT_FAILED)
-    assert "memrelay agents rotate coder" in machine.err
+    assert "memrelay agents rotate coder --lost" in machine.err
     assert not list(machine.folder.glob("coder.json*"))
-    found = machine.json("agents", "rotate", "coder")
+    machine.run("agents", "rotate", "coder", code=EXIT_FAILED)
+    assert "runs on another machine" in machine.err
+    assert machine.live("coder") == [lost["public_key"]]  # it was not cut off
+    found = machine.json("agents", "rotate", "coder", "--lost")
     assert found["grants"] == lost["grants"]
     assert machine.live("coder") == [found["public_key"]] != [lost["public_key"]]
     machine.run("remember", "back again", "--agent", "coder")

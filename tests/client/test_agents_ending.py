@@ -55,7 +55,7 @@ def test_a_rotated_agent_keeps_its_own_aliases(machine):
     assert machine.provision("coder")["state"] == "created"
     assert machine.settings("coder").aliases == own["aliases"]
     path.unlink()
-    machine.json("agents", "rotate", "coder")
+    machine.json("agents", "rotate", "coder", "--lost")
     assert machine.settings("coder").aliases == mains["aliases"]
 
 

@@ -78,8 +78,9 @@ def test_messages_name_commands_that_reach_the_same_agents(machine):
     rotate = ["memrelay", "agents", "rotate", "coder", *where]
     assert told("provision", "coder", "--shared", "news") == rotate
     Path(out, "coder.json").unlink()
-    assert told("provision", "coder") == rotate
-    assert main(rotate[1:], machine.environ) == 0
+    lost = ["memrelay", "agents", "rotate", "coder", "--lost", *where]
+    assert told("provision", "coder") == told("rotate", "coder") == lost
+    assert main(lost[1:], machine.environ) == 0
     machine.run("keys", "add", "--namespace", "coder", "--label", "coder")
     Path(out, "coder.json").unlink()
     assert told("rotate", "coder") == ["memrelay", "agents", "revoke", "coder", *where]

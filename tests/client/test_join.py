@@ -211,6 +211,9 @@ def test_agents_of_other_machines_are_enrolled_from_a_file(machine, tmp_path):
     machines["coder"].run("list", "--namespace", "writer", code=EXIT_FAILED)
     listed = machine.json("agents", "list")["agents"]
     assert {a["name"]: a["state"] for a in listed} == {"coder": "active", "writer": "active"}
+    machine.run("agents", "rotate", "coder", code=EXIT_FAILED)  # its new key would be here
+    assert "runs on another machine" in machine.err
+    machines["coder"].run("list")
     machine.run("agents", "revoke", "coder")
     machines["coder"].run("list", code=EXIT_FAILED)
     machines["writer"].run("list")

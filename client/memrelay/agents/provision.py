@@ -192,21 +192,31 @@ class Agents:
         held = _sum_grants(plan.name, self._ledger(), key)
         return Agent(name=plan.name, state=plan.state, public_key=key, grants=shares_of(held))
 
-    def rotate(self, name: str, wish: Wish) -> Agent:
+    def rotate(self, name: str, wish: Wish, *, is_lost: bool = False) -> Agent:
         """Return an agent with a new key that holds the same, or what is wished; the old one ends.
+
+        An agent without a profile here may run elsewhere, so `is_lost` has to say that it does not.
 
         Raises:
             NotFound: there is no such agent.
-            MemrelayError: it holds nothing any more, or several keys have its name.
+            MemrelayError: it holds nothing any more, several keys have its name, or its profile is
+                not here.
         """
         name = agent_name(name)
         with self._alone():
-            return self._rotate(name, wish)
+            return self._rotate(name, wish, is_lost=is_lost)
 
-    def _rotate(self, name: str, wish: Wish) -> Agent:
+    def _rotate(self, name: str, wish: Wish, *, is_lost: bool) -> Agent:
         finished = self._resume(name)
         ledger, settings = self._ledger(), self._files.settings(name)
         old = settings.public_key if settings else self._find_only_labelled(name, ledger)
+        if settings is None and not is_lost:
+            raise MemrelayError(
+                f"{name} has no profile at {self._files.path(name)}. If it is lost: "
+                f"{self._command('rotate', name, '--lost')}. If {name} runs on another machine, "
+                f"that would cut it off: have `memrelay join` typed there with another --profile, "
+                f"then {self._command('revoke', name)}, and enrol the new request."
+            )
         held = _sum_grants(name, ledger, old)
         # A relayer's labels are not to be trusted with another agent's namespaces.
         if home_of(name) not in held:
@@ -313,8 +323,8 @@ class Agents:
             raise NotGranted("Only an owner's key administers agents; name its profile.")
         return ledger
 
-    def _command(self, action: str, name: str) -> str:
-        return f"`{shlex.join(['memrelay', 'agents', action, name, *self._options])}`"
+    def _command(self, action: str, name: str, *more: str) -> str:
+        return f"`{shlex.join(['memrelay', 'agents', action, name, *more, *self._options])}`"
 
     def _check_new(self, name: str, ledger: Ledger) -> None:
         """Check that no key of this name is in use, and that nobody holds its namespace yet.
@@ -324,7 +334,7 @@ class Agents:
         if self._find_holders(name, ledger):
             raise MemrelayError(
                 f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
-                f"or replace the key with {self._command('rotate', name)}."
+                f"or replace the key with {self._command('rotate', name, '--lost')}."
             )
         self._check_home(name, ledger)
 

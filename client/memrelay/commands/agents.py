@@ -55,6 +55,9 @@ def register(add: Adder) -> None:
     _add_folder(listed)
     rotated = agents("rotate", rotate, namespace=False, agent=False)
     rotated.add_argument("name", help="the agent")
+    rotated.add_argument(
+        "--lost", action="store_true", help="its profile is lost; make its new key here"
+    )
     _add_wish(rotated)
     revoked = agents("revoke", revoke, namespace=False, agent=False)
     revoked.add_argument("name", help="the agent")
@@ -172,7 +175,8 @@ _COLUMNS = (
 def rotate(shell: Shell) -> None:
     """Give an agent a new key that holds the same, or what is asked; the old one is revoked."""
     with shell.client() as client:
-        agent = _agents(shell, client).rotate(shell.args.name, _wish(shell))
+        agents = _agents(shell, client)
+        agent = agents.rotate(shell.args.name, _wish(shell), is_lost=shell.args.lost)
     shell.show(agent.to_json(), [_line(agent)])
 
 
