@@ -64,10 +64,7 @@ def memories(profile: Path) -> list[str]:
 
 
 def test_quickstart_finds_by_meaning(run: Run) -> None:
-    assert re.fullmatch(
-        r"Anna prefers green tea over coffee\.  \(\d\d% relevant\)\n",
-        output(run("quickstart.py")),
-    )
+    assert output(run("quickstart.py")) == "Anna prefers green tea over coffee.\n"
 
 
 def test_standup_keeps_notes_newest_first(run: Run) -> None:
