@@ -196,14 +196,14 @@ class TestStatements:
     }  # fmt: skip
     # Leaves a gap: its function notes a change, or stores a receipt, of which no step tells.
     GAPS: Final = {
-        "arriving._ARRIVE", "consolidation._COUNT_MERGED", "erasure._ERASE", "expiry._APPLY_TTL",
+        "imports._ARRIVE", "consolidation._COUNT_MERGED", "erasure._ERASE", "expiry._APPLY_TTL",
         "rebuild._DROP", "reseal._MARK_LOST", "revisions._ARCHIVE", "revisions._COPY_VECTORS",
         "revisions._DELETE_VECTORS", "revisions._MOVE_POSTINGS", "revisions._REVISE",
         "revisions._SHARE", "revisions._VACATE", "states._PART",
     }  # fmt: skip
     # Beside one that leaves a gap, in the same transaction.
     BESIDE: Final = {
-        "arriving._INSERT_VECTORS", "reseal.DELETE_POSTINGS", "reseal._MOVE_MEMORIES",
+        "imports._INSERT_VECTORS", "reseal.DELETE_POSTINGS", "reseal._MOVE_MEMORIES",
     }  # fmt: skip
     # Nothing that a recall looks at; or of an account that is closed.
     UNSEEN: Final = {
