@@ -24,7 +24,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 preallocate(os.environ)
 import relayer.monitoring.exposition
 from relayer.telemetry import deferred_counters, instruments, requests
-instruments.rejected("clock")
+instruments.count_rejection("clock")
 instruments.INDEX_BYTES.set(1.0)
 deferred_counters.flush()
 print("PROMETHEUS_MULTIPROC_DIR" in os.environ)
