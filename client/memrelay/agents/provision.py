@@ -118,13 +118,8 @@ class Agents:
             self._check_new(name, ledger)
             return self._carry_out(name, self._plan(name, apply_wish(name, wish, {}), settings))
         held = _sum_grants(name, ledger, settings.public_key)
-        want = apply_wish(name, wish, held)
-        if too_much := find_excess(held, want):
-            raise MemrelayError(
-                f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
-                f"less: {self._command('rotate', name)} with the same options."
-            )
-        lacking = find_missing(held, want)
+        remedy = f"{self._command('rotate', name)} with the same options."
+        lacking = _find_lacking(name, held, wish, remedy)
         for share in shares_of(lacking):
             self._grant(name, settings, share)
         state = finished or ("extended" if lacking else "kept")
@@ -167,13 +162,8 @@ class Agents:
                     f"{name} has a key already; {self._command('revoke', name)} ends it first."
                 )
             self._check_home(name, ledger)
-        want = apply_wish(name, wish, held)
-        if too_much := find_excess(held, want):
-            raise MemrelayError(
-                f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
-                f"less: {self._command('revoke', name)}, and enrol a new one."
-            )
-        lacking = find_missing(held, want)
+        remedy = f"{self._command('revoke', name)}, and enrol a new one."
+        lacking = _find_lacking(name, held, wish, remedy)
         if lacking:
             self._client.check_request(request)
         return Enrolment(name=name, request=request, held=held, lacking=shares_of(lacking))
@@ -438,6 +428,17 @@ class Agents:
         if _sum_grants(name, self._ledger(), public_key, at_ms=0):
             self._client.revoke_key(public_key)
             self._known = None
+
+
+def _find_lacking(name: str, held: Holdings, wish: Wish, remedy: str) -> Holdings:
+    """Return what a key lacks of a wish, or raise if it holds more: no grant takes away."""
+    want = apply_wish(name, wish, held)
+    if too_much := find_excess(held, want):
+        raise MemrelayError(
+            f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold less: "
+            f"{remedy}"
+        )
+    return find_missing(held, want)
 
 
 def _now_ms() -> int:
