@@ -47,7 +47,7 @@ class AnthropicServer:
     faults: list[str] = field(default_factory=list)
 
     def take(self) -> list[dict[str, Any]]:
-        """What was asked since the last time."""
+        """Return the requests since the last time."""
         taken, self.requests = self.requests, []
         return taken
 

@@ -313,7 +313,7 @@ class LocalRelayer:
 
 
 class LocalState(NamedTuple):
-    """What is known of a local relayer, without starting it."""
+    """The state of a local relayer, without starting it."""
 
     state: str  # running, busy (it begins or ends), stopped, or missing (no such folder)
     pid: int | None

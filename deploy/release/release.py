@@ -31,7 +31,7 @@ PACKAGES: Final = {"memrelay_relayer": ".", "memrelay": "client"}  # wheel's nam
 
 @dataclass(frozen=True)
 class Commit:
-    """What is released: a commit's full id, and its time in seconds."""
+    """The commit that is released: its full id, and its time in seconds."""
 
     id: str
     time_s: int

@@ -34,7 +34,7 @@ Deliver = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class HookAnswer:
-    """What a hook answers: text for the model, and a line for the person."""
+    """The answer of a hook: text for the model, and a line for the person."""
 
     context: str | None = None
     notice: str | None = None

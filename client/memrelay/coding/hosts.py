@@ -75,7 +75,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class HookInput:
-    """What a host tells a hook; texts are empty where it says nothing."""
+    """The input of a hook from its host; texts are empty where it says nothing."""
 
     session: str
     turn: str

@@ -62,7 +62,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a memory holds of a sample, newest first, and what it answers."""
+    """The memories that came of a sample, newest first, and the answers of recalls."""
 
     memories: Sequence[Memory]
     answers: Sequence[Answered]

@@ -70,7 +70,7 @@ class _Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """What was changed in one file for one purpose.
+    """The changes in one file for one purpose.
 
     `written` is the digest of the file as it was left. `original` says what to put back while that
     holds: the `backup`, nothing (`absent`), or None if only edits lead back.
@@ -166,7 +166,7 @@ class ConfigFile:
 
 
 class Installations:
-    """What was changed in others' files for one purpose; the record of all lies in `folder`."""
+    """The changes in others' files for one purpose; the record of all lies in `folder`."""
 
     def __init__(self, folder: Path, purpose: str) -> None:
         self._path = folder / RECORD_NAME
