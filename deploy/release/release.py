@@ -110,9 +110,11 @@ def export(commit: Commit, folder: Path) -> None:
     """Write a commit's files into a new folder, with modes that no umask changes."""
     archive = _run("git", "-C", str(ROOT), "archive", "--format=tar", commit.id)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        # Python before 3.11.4 has no filters, and takes no argument of that name.
+        tar.extraction_filter = getattr(tarfile, "tar_filter", None)
         for member in tar:
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-            tar.extract(member, folder, filter="tar")
+            tar.extract(member, folder)
 
 
 def build(project: Path, folder: Path, commit: Commit) -> Path:
