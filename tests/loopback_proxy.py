@@ -104,9 +104,11 @@ def loopback_server(handle: Handler) -> Iterator[int]:
 
     async def end() -> None:
         server.close()
-        for writer in handled.values():
-            writer.transport.abort()
-        await asyncio.gather(*handled, return_exceptions=True)
+        # A connection that was just accepted is no handler's yet: only its task is known.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in handled.values():
+                writer.transport.abort()
+            await asyncio.wait(others, timeout=0.05)
 
     server = asyncio.run_coroutine_threadsafe(begin(), loop).result(timeout=30)
     try:

@@ -311,6 +311,13 @@ def wait_for_sender(machine: Machine) -> int:
     return found[0]
 
 
+def wait_until_nobody_sends(machine: Machine) -> None:
+    until = time.monotonic() + WAIT_S_MAX
+    while senders(machine):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def test_what_is_sent_leaves_the_host_and_takes_no_key_of_it_along(machine: Machine) -> None:
     secrets = {"ANTHROPIC_API_KEY": "zq-key-1", "OPENAI_API_KEY": "zq-key-2", "ZQ": "zq-key-3"}
     with hanging() as (url, _):
@@ -354,6 +361,7 @@ def test_what_is_said_meanwhile_waits_and_arrives(
     assert "systemMessage" in session.prompt(FACT)
     session.stop("Noted.")
     assert len(list((machine.profiles / "spool").glob("*.turn"))) == 1
+    wait_until_nobody_sends(machine)  # it notes that the relayer is away, too
     point_at(machine, shared_relayer.url)
     (machine.profiles / "hooks" / "anna.away.json").unlink()  # as if its pause was over
     Session(machine, name="next").run("session-start", source="startup")
