@@ -100,10 +100,7 @@ class TestShown:
         assert all(one["relevance"] > 50 for one in shown["questions"])
         assert not shown["by_words_only"]
         path = tmp_path / "notes"
-        assert shown["keep"] == (
-            f"memrelay init --local --profile {newcomer.profile} &&"
-            f" memrelay import {path} --profile {newcomer.profile}"
-        )
+        assert shown["keep"] == (f"memrelay try {path} --keep --profile {newcomer.profile}")
         assert_nothing_is_left(base, newcomer)
 
     def test_of_a_chat_export_for_people(

@@ -7,24 +7,20 @@ key is printed once, by the command that makes it.
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from memrelay.answers import Answer
-from memrelay.commands.new_keys import default_label, new_profile, put_in_place, request_with_key_in
+from memrelay.commands.new_account import Wish, choose_data_folder, found_account
 from memrelay.commands.parsers import Adder, parse_nonempty
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
-from memrelay.config import expand_home, profile_path, read_profile, trust_store_path
+from memrelay.config import profile_path, read_profile, trust_store_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings, settings_table
-from memrelay.local_relayer import SOCKET, default_folder, prepare
 from memrelay.plurals import format_count
-from memrelay.sealed.keys import Identity, account_id_of, account_text, mask_key, public_key_bytes
+from memrelay.sealed.keys import mask_key, public_key_bytes
 from memrelay.secure_files import write_private
-from memrelay.sync_client import SyncMemoryClient
 from memrelay.trust_store import TrustStore
-from memrelay.unix_sockets import socket_url
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"
@@ -63,37 +59,11 @@ def _add_init(parser: ArgumentParser) -> None:
 
 def init(shell: Shell) -> None:
     """Make keys and an account, and write the profile."""
-    args, environ = shell.args, shell.environ
-    url = _choose_relayer(shell)
-    path = profile_path(args.profile, environ)
-    founder = Identity.generate()
-    values: dict[str, Any] = {
-        "url": url,
-        "account_id": account_text(account_id_of(founder.public_key)),
-        "private_key": founder.seed_hex(),
-        "namespace": args.namespace or "default",
-        "custody": args.custody,
-        "allow_insecure": args.allow_insecure,
-    }
-    with new_profile(path, replaces=args.force) as pending:
-        if args.local:
-            prepare(_data_folder(shell))
-        # Written before the account is founded: a key that cannot be kept must not found anything.
-        write_private(pending, values)
-        with request_with_key_in(pending), shell.newcomer() as token:
-            account = SyncMemoryClient.create_account(
-                url,
-                custody=args.custody,
-                label=default_label() if args.label is None else args.label,
-                token=token,
-                identity=founder,
-                relayer_key=args.relayer_key,
-                allow_insecure=args.allow_insecure,
-                repeating=shell.make_repeat_notice(url),
-            )
-        write_private(pending, {**values, "relayer_key": account.relayer_key})
-        put_in_place(pending, path)
-    shown = account.to_json() | {"private_key": founder.seed_hex(), "url": url}
+    args = shell.args
+    path = profile_path(args.profile, shell.environ)
+    wish = _read_wish(shell)
+    account, founder = found_account(shell, path, wish, replaces=args.force)
+    shown = account.to_json() | {"private_key": founder.seed_hex(), "url": wish.url}
     shown["profile"] = str(path)
     shell.show(
         shown,
@@ -101,24 +71,31 @@ def init(shell: Shell) -> None:
             f"account   {account.account_id}",
             f"custody   {account.custody}",
             f"key       {mask_key(account.public_key)}",
-            f"relayer   {mask_key(account.relayer_key)} at {url}",
+            f"relayer   {mask_key(account.relayer_key)} at {wish.url}",
             f"profile   {path}: the only copy of the private key; keep a backup",
             ADVICE,
         ],
     )
 
 
-def _choose_relayer(shell: Shell) -> str:
-    """Return the URL of the relayer that is named, or of this user's own.
+def _read_wish(shell: Shell) -> Wish:
+    """Return the account that is asked for, at the relayer that is named or this user's own.
 
     Raises:
         ConfigError: there is none, or both.
     """
     args = shell.args
+    others: dict[str, Any] = {
+        "custody": args.custody,
+        "label": args.label,
+        "namespace": args.namespace or "default",
+        "relayer_key": args.relayer_key,
+        "allow_insecure": args.allow_insecure,
+    }
     if args.local:
         if args.url:
             raise ConfigError("Name a relayer, or say --local; not both.")
-        return socket_url(_data_folder(shell) / SOCKET)
+        return Wish.here(choose_data_folder(shell), **others)
     if args.data_dir:
         raise ConfigError("--data-dir is for --local; another relayer has its own.")
     url: str | None = args.url or shell.environ.get("MEMRELAY_URL")
@@ -127,12 +104,7 @@ def _choose_relayer(shell: Shell) -> str:
             "Name the relayer: `memrelay init URL`, or set MEMRELAY_URL."
             " For one of your own on this machine: `memrelay init --local`."
         )
-    return url
-
-
-def _data_folder(shell: Shell) -> Path:
-    chosen = shell.args.data_dir
-    return expand_home(chosen).absolute() if chosen else default_folder(shell.environ)
+    return Wish(url, **others)
 
 
 def status(shell: Shell) -> None:

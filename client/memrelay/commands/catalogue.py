@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "receipts": "Check the account's history against what was seen before.",
         "trust": "Pin another relayer key in the profile.",
     },
-    "trying": {"try": "Show what a memory would know of your notes; keep nothing."},
+    "trying": {"try": "Show what a memory would know of your notes, chats or files."},
     "local": {"local": "Show, end or move the relayer that commands start here."},
     "join": {"join": "Make a key here, and ask to be let into somebody's account."},
     "keys": {"keys": "Show, add or revoke the keys of the account; recover it."},

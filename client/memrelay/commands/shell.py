@@ -90,7 +90,7 @@ class Shell:
             NotAllowed: as the relayer said; for want of that token, with where to get and put it.
         """
         try:
-            yield self.args.token or self.environ.get("MEMRELAY_TOKEN")
+            yield getattr(self.args, "token", None) or self.environ.get("MEMRELAY_TOKEN")
         except NotAllowed as error:
             if error.code != "registration.token":
                 raise

@@ -4,6 +4,7 @@ It does not own that relayer (`temporary_relayer.py`), reading, storing and aski
 (`importing/sampling.py`), or where agents keep their files (`agent_files.py`).
 
 - The keys are in this process alone, and no file of a profile is read or written.
+- With `--keep` it founds the memory that `init --local` would, and stores what it reads in that.
 - The relayer has no language model: nothing that is read leaves this machine.
 """
 
@@ -13,14 +14,17 @@ import sys
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC
 from pathlib import Path
 from typing import Any, Final
 
 from memrelay.archive_reader import is_archive
 from memrelay.async_client import MemoryClient
+from memrelay.commands.account import ADVICE
 from memrelay.commands.agent_files import find_places
-from memrelay.commands.parsers import Adder
+from memrelay.commands.new_account import Wish, choose_data_folder, found_account
+from memrelay.commands.parsers import Adder, parse_nonempty
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, cut, format_table, terminal_width
@@ -64,15 +68,28 @@ def _add_try(parser: ArgumentParser) -> None:
         nargs="?",
         help="a folder, file or zip archive as `import` takes; without one: see what is here",
     )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep it, in a new memory as of `init --local`"
+    )
+    parser.add_argument(
+        "--data-dir", type=parse_nonempty, metavar="PATH", help="with --keep: where its data is"
+    )
 
 
 def try_files(shell: Shell) -> None:
-    """Show what a memory would know of your notes; keep nothing.
+    """Show what a memory would know of your notes, chats or files.
 
-    It stores them at a relayer that it starts for itself, and that is gone when it ends.
+    It stores them at a relayer that it starts for itself, and that is gone when it ends. With
+    --keep it stores them in a new memory of yours on this machine.
     """
+    if shell.args.data_dir and not shell.args.keep:
+        raise ConfigError("--data-dir is for --keep; without it nothing is kept.")
     if shell.args.path is None:
+        if shell.args.keep:
+            raise ConfigError("Name what is to be kept: `memrelay try PATH --keep`.")
         return _show_places(shell)
+    if shell.args.keep:
+        _refuse_other_memory(shell)
     if is_archive(expand_home(shell.args.path)):
         raise ConfigError("An archive of memrelay holds a whole account: `memrelay import` it.")
     every, others = find([shell.args.path])
@@ -80,19 +97,39 @@ def try_files(shell: Shell) -> None:
     failures = _Failures()
     reading = Reading(files, failures.add, format=None, zone=UTC)
     sample = read_sample(reading)
-    trial = Trial((), (), is_by_words=False)
+    trial, kept = Trial((), (), is_by_words=False), None
     if sample.items or sample.parts:
-        remove_abandoned()
-        with run_temporary_relayer(_tell_start) as url:
-            trial = asyncio.run(_run(url, sample, failures))
-    _Report(shell, reading.tallies, sample, trial, files_left, others, failures).show()
+        if shell.args.keep:
+            kept, settings = _found_memory(shell)
+            trial = _store_for_good(shell, settings, sample, failures)
+        else:
+            trial = _store_for_now(sample, failures)
+    _Report(shell, reading.tallies, sample, trial, kept, (files_left, others), failures).show()
     if not trial.memories:
         raise MemrelayError(
             "Nothing was found that a memory would keep; other files may have more."
         )
 
 
-async def _run(url: str, sample: Sample, failures: "_Failures") -> Trial:
+def _store_for_now(sample: Sample, failures: "_Failures") -> Trial:
+    """Return what comes of a sample at a relayer that has ended and is gone afterwards."""
+    remove_abandoned()
+    with run_temporary_relayer(_tell_start) as url:
+        return asyncio.run(_found_and_run(url, sample, failures))
+
+
+def _store_for_good(
+    shell: Shell, settings: Settings, sample: Sample, failures: "_Failures"
+) -> Trial:
+    """Return what comes of a sample in the user's own memory."""
+    try:
+        return asyncio.run(_run(settings, sample, failures))
+    except KeyboardInterrupt:
+        warn(f"Interrupted; some of it is kept. Type `{_import_command(shell)}` for the rest.")
+        raise
+
+
+async def _found_and_run(url: str, sample: Sample, failures: "_Failures") -> Trial:
     founder = Identity.generate()
     account = await MemoryClient.create_account(url, identity=founder)
     settings = Settings(
@@ -102,9 +139,58 @@ async def _run(url: str, sample: Sample, failures: "_Failures") -> Trial:
         relayer_key=account.relayer_key,
         custody=account.custody,
     )
+    return await _run(settings, sample, failures)
+
+
+async def _run(settings: Settings, sample: Sample, failures: "_Failures") -> Trial:
     async with MemoryClient.from_settings(settings) as client:
         await store_sample(client, sample, failures.add)
         return await try_recalls(client)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The memory in which a trial is kept, and what to type to be without it again."""
+
+    account_id: str
+    namespace: str
+    data_dir: str
+    profile: str
+    undo: str
+
+
+def _refuse_other_memory(shell: Shell) -> None:
+    """Return if there is no memory yet that the commands after this one would ask instead.
+
+    Raises:
+        ConfigError: there is; the message says how to bring the files into it.
+    """
+    path = profile_path(shell.args.profile, shell.environ)
+    bring = f"To bring these files into it, type `{_import_command(shell)}`."
+    if path.exists():
+        raise ConfigError(f"You have a memory already: {path} is its profile. {bring}")
+    names = ("MEMRELAY_URL", "MEMRELAY_ACCOUNT_ID", "MEMRELAY_PRIVATE_KEY")
+    if named := [name for name in names if shell.environ.get(name)]:
+        verb = "names" if len(named) == 1 else "name"
+        raise ConfigError(f"{' and '.join(named)} {verb} a memory already. {bring}")
+
+
+def _found_memory(shell: Shell) -> tuple[_Kept, Settings]:
+    """Found the user's own memory on this machine, as `memrelay init --local` does."""
+    path = profile_path(shell.args.profile, shell.environ)
+    folder = choose_data_folder(shell)
+    is_new = not (folder / "relayer.key").exists()
+    account, _ = found_account(shell, path, Wish.here(folder), replaces=None)
+    settings = Settings.load(shell.args.profile, environ=shell.environ)
+    stop = shlex.join(["memrelay", "local", "stop", *_profile_option(shell)])
+    close = shlex.join(["memrelay", "close", account.account_id, *_profile_option(shell)])
+    # Others may have memories in a folder that was there before.
+    undo = (
+        f"{stop} && {shlex.join(['rm', '-r', str(folder), str(path)])}"
+        if is_new
+        else f"{close} && {shlex.join(['rm', str(path)])}"
+    )
+    return _Kept(account.account_id, settings.namespace, str(folder), str(path), undo), settings
 
 
 def _tell_start(error: MemrelayError) -> None:
@@ -133,10 +219,11 @@ class _Report:
         tallies: Sequence[Tally],
         sample: Sample,
         trial: Trial,
-        files_left: int,
-        others: int,
+        kept: _Kept | None,
+        files_left_out: tuple[int, int],
         failures: _Failures,
     ) -> None:
+        files_left, others = files_left_out
         self._shell = shell
         self._tallies = tallies
         self._trial = trial
@@ -156,7 +243,10 @@ class _Report:
             **self._omitted,
         }
         self._kinds = Counter(memory.kind for memory in trial.memories)
-        self._keep = _describe_keeping(shell)
+        self._kept = kept
+        has_more = bool(files_left or sample.memories_left or sample.parts_left)
+        self._more = _import_command(shell) if kept and has_more else None
+        self._keep = None if kept else _describe_keeping(shell, has_more=has_more)
 
     def show(self) -> None:
         """Print it."""
@@ -179,6 +269,8 @@ class _Report:
             "left_out": self._left_out,
             "failures": self._failures,
             "keep": self._keep,
+            "kept": asdict(self._kept) if self._kept else None,
+            "more": self._more,
         }
         self._shell.show(value, self._lines(samples))
 
@@ -207,8 +299,22 @@ class _Report:
         yield f"left out  {self._describe_left_out()}"
         if len(self._failures) > _SHOWN_FAILURES:
             yield f"{_MARGIN}--json says where and why for each that could not be read or stored."
-        yield "kept      nothing: the relayer has ended, and its folder is gone"
-        yield f"keep it   {self._keep}"
+        yield from self._describe_kept()
+
+    def _describe_kept(self) -> Iterator[str]:
+        kept = self._kept
+        if kept is None:
+            yield "kept      nothing: the relayer has ended, and its folder is gone"
+            yield f"keep it   {self._keep}"
+            return
+        yield f"kept      all that was found, in your own memory (namespace {kept.namespace})"
+        yield f"account   {kept.account_id}"
+        yield f"data      {kept.data_dir}; its relayer starts when a command needs it"
+        yield f"profile   {kept.profile}: the only copy of the private key; keep a backup"
+        yield ADVICE
+        if self._more:
+            yield f"the rest  {self._more}"
+        yield f"undo      {kept.undo}"
 
     def _pick_samples(self) -> Iterator[Memory]:
         for kind, _ in self._kinds.most_common():
@@ -272,14 +378,25 @@ def _holds(tally: Tally) -> str:
     return ", ".join(told) or "nothing"
 
 
-def _describe_keeping(shell: Shell) -> str:
-    """Return what to type to have a memory that keeps what was tried."""
-    profile = ["--profile", shell.args.profile] if shell.args.profile else []
-    bring = shlex.join(["memrelay", "import", shell.args.path, *profile])
+def _describe_keeping(shell: Shell, *, has_more: bool) -> str:
+    """Return what to type to have a memory that keeps all of what was tried."""
+    profile = _profile_option(shell)
     has_relayer = bool(shell.environ.get("MEMRELAY_URL"))
     if has_relayer or profile_path(shell.args.profile, shell.environ).exists():
-        return bring
-    return f"{shlex.join(['memrelay', 'init', '--local', *profile])} && {bring}"
+        return _import_command(shell)
+    if has_more:
+        return (
+            f"{shlex.join(['memrelay', 'init', '--local', *profile])} && {_import_command(shell)}"
+        )
+    return shlex.join(["memrelay", "try", shell.args.path, "--keep", *profile])
+
+
+def _import_command(shell: Shell) -> str:
+    return shlex.join(["memrelay", "import", shell.args.path, *_profile_option(shell)])
+
+
+def _profile_option(shell: Shell) -> list[str]:
+    return ["--profile", shell.args.profile] if shell.args.profile else []
 
 
 def _show_places(shell: Shell) -> None:
