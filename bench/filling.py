@@ -82,7 +82,7 @@ class Filler:
     async def fill(self, account: Account, namespace: str, count: int) -> Filled:
         """A new namespace with so many memories, ready to be recalled."""
         embedder, key = self._site.embedder, account.key(namespace)
-        filler = unasked(account.id, account.founder.public_key)
+        filler = unasked(account.id, account.founder.public_key, utc_now())
         entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
         await self._embed_own(min(count, EMBEDDED))
         ids: list[uuid.UUID] = []
@@ -101,7 +101,7 @@ class Filler:
     async def fill_manual(self, account: Account, namespace: str, count: int) -> None:
         """A new namespace with so many manual uploads, each under a vector of its own."""
         key = account.key(namespace)
-        filler = unasked(account.id, account.founder.public_key)
+        filler = unasked(account.id, account.founder.public_key, utc_now())
         entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
         await self._embed_own(min(count, EMBEDDED))
         vectors = np.stack([self._vector(n) for n in range(count)]).astype(np.float16)
@@ -116,7 +116,7 @@ class Filler:
         """A new namespace with so many long texts that wait for their vectors, and the job for
         them."""
         key = account.key(namespace)
-        filler = unasked(account.id, account.founder.public_key)
+        filler = unasked(account.id, account.founder.public_key, utc_now())
         entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
         async with self._site.connection() as connection:
             for number in range(texts):

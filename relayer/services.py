@@ -144,7 +144,7 @@ def build_services(
     recaller = _recaller(parts, embedders, memory_index)
     indexer = Indexer(database=database, opener=opener, embedder=for_storing(embedder))
     analysis = _analysis(parts, recaller, request_timeout_s=settings.request_timeout_s)
-    planner = Planner(database=database, opener=opener, namespaces=namespaces, clock=clock)
+    planner = Planner(database=database, opener=opener, namespaces=namespaces)
     consolidator = _consolidator(parts, planner)
     runs = _runs(parts)
     resealer = _resealer(parts)
@@ -171,10 +171,10 @@ def build_services(
         embedders=embedders,
         memory=_memory(parts, forgetting),
         reviser=_reviser(parts),
-        histories=Histories(database=database, opener=opener, clock=clock),
-        reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces, clock=clock),
+        histories=Histories(database=database, opener=opener),
+        reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces),
         state_changer=_state_changer(parts),
-        turns=Turns(database=database, opener=opener, namespaces=namespaces, clock=clock),
+        turns=Turns(database=database, opener=opener, namespaces=namespaces),
         recaller=recaller,
         memory_index=memory_index,
         indexer=indexer,
@@ -260,7 +260,7 @@ def _parts(
         clock=clock,
         eraser=Eraser(database=database, ledger=storage.ledger),
         writer=writer,
-        intake=Intake(database=database, namespaces=storage.namespaces, writer=writer, clock=clock),
+        intake=Intake(database=database, namespaces=storage.namespaces, writer=writer),
         opener=Opener(blobs=storage.blobs, embeds=embeds),
         finder=Finder(database=database, blobs=storage.blobs, relayers=storage.relayers),
     )
@@ -273,7 +273,6 @@ def _memory(parts: _Parts, forgetting: Forgetting) -> MemoryService:
         namespaces=parts.storage.namespaces,
         intake=parts.intake,
         forgetting=forgetting,
-        clock=parts.clock,
     )
 
 
@@ -295,7 +294,6 @@ def _reviser(parts: _Parts) -> Reviser:
         opener=parts.opener,
         writer=parts.writer,
         eraser=parts.eraser,
-        clock=parts.clock,
     )
 
 
@@ -304,7 +302,6 @@ def _state_changer(parts: _Parts) -> StateChanger:
         database=parts.storage.database,
         ledger=parts.storage.ledger,
         eraser=parts.eraser,
-        clock=parts.clock,
     )
 
 
@@ -315,7 +312,6 @@ def _manual(parts: _Parts, resident: MemoryIndex) -> Manual:
         writer=parts.writer,
         resident=resident,
         embedder=parts.embedder,
-        clock=parts.clock,
     )
 
 
@@ -327,7 +323,6 @@ def _recaller(parts: _Parts, embedders: Embedders, resident: MemoryIndex) -> Rec
         namespaces=storage.namespaces,
         embedder=QueryEmbedder(database=storage.database, embedders=embedders),
         resident=resident,
-        clock=parts.clock,
     )
 
 
@@ -344,7 +339,6 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
         opener=parts.opener,
         database=storage.database,
         namespaces=storage.namespaces,
-        clock=parts.clock,
     )
     turns = SealedTurns(
         database=storage.database,
@@ -358,7 +352,6 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
         intake=parts.intake,
         writer=parts.writer,
         database=storage.database,
-        clock=parts.clock,
     )
     return Analysis(
         facts=facts,

@@ -121,8 +121,7 @@ class Bench:
         """What the application makes of a checked request of this key."""
         access = await self.storage.accounts.access(key.account, key.identity.public_key)
         assert access is not None
-        # A caller here outlives many writes; a request's is as old as the request.
-        access = replace(access, index_mark=None)
+        access = lasting(access, self.clock)
         keys, learned = await self.storage.custody.keys(access, header)
         if learned:
             held = await self.storage.custody.held(access.account)
@@ -226,6 +225,19 @@ class Bench:
             while (found := await self.value(statement, *arguments)) != wanted:
                 await asyncio.sleep(0.05)
         assert found == wanted
+
+
+def lasting(access: Access, clock: Callable[[], datetime]) -> Access:
+    """The access of a test's caller, which outlives many writes; a request's is as old as it is.
+
+    Its time is the clock's, and it has not seen how far the index of its account had come.
+    """
+
+    class LastingAccess(Access):
+        def __getattribute__(self, name: str) -> Any:
+            return clock() if name == "time" else super().__getattribute__(name)
+
+    return LastingAccess(**vars(access) | {"index_mark": None})
 
 
 def box_unlock(sender: Identity, named: Sequence[dict[str, Any]], payload: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from dataclasses import replace
 from typing import Any
 
 from relayer.journal.states import Change
@@ -11,7 +10,7 @@ from relayer.memories.opening import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import State
 from tests.openai_server import Step
-from tests.services import TEAM, Bench
+from tests.services import TEAM, Bench, lasting
 
 BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
 OSLO = "The user lives in Oslo."
@@ -30,7 +29,7 @@ async def choose(bench: Bench, caller: Caller, **settings: Any) -> Caller:
     await bench.storage.accounts.choose(caller.access, AccountSettings(**settings))
     access = await bench.storage.accounts.access(caller.access.account, caller.access.key)
     assert access is not None
-    return Caller(replace(access, index_mark=None), caller.keys)  # it outlives many writes
+    return Caller(lasting(access, bench.clock), caller.keys)
 
 
 async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Analyzed:

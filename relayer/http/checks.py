@@ -293,7 +293,7 @@ class Guard:
             return
         # What was read counts only if the account turns out to be the key's.
         read = None if chain is None else LookUp(chain, answer.named)
-        access = await self._access(request, answer.owner, read)
+        access = await self._access(request, answer.owner, read, now)
         scope["state"][ACCESS] = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         if handler.opt.get(REVOKING) and access.is_owner:
@@ -304,7 +304,9 @@ class Guard:
             slot = await self._concurrency.acquire(access.account)
         scope["state"][concurrency.STATE] = slot
         if slot.has_waited:  # as long as a request may take: the key may have lost its grants since
-            scope["state"][ACCESS] = await self._access(request, access.account, None)
+            scope["state"][ACCESS] = await self._access(
+                request, access.account, None, self._clock()
+            )
 
     async def _check_founding(self, weight: int, now: datetime) -> None:
         """Check a request to found an account, before anything is stored for an unknown key.
@@ -361,13 +363,13 @@ class Guard:
             raise NotAuthenticated("account")
 
     async def _access(
-        self, request: SignedHeaders, owner: AccountId | None, read: LookUp | None
+        self, request: SignedHeaders, owner: AccountId | None, read: LookUp | None, now: datetime
     ) -> Access:
         """Run checks 6 and 7."""
         if owner is None or request.account not in (None, owner):
             raise NotAuthenticated("account")
         try:
-            access = await self._accounts.access(owner, request.public_key, read)
+            access = await self._accounts.access(owner, request.public_key, read, time=now)
         except NotFound:
             raise NotAuthenticated("account") from None
         if access is None:

@@ -15,7 +15,7 @@ from relayer.clock import Clock
 from relayer.database.accounts import Heads, locked_heads
 from relayer.database.pool import Connection
 from relayer.journal.receipts import Act, Subject, chained, next_receipt
-from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.sealed.receipts import Item
 from relayer.sealed.states import SignedState, sign_state
@@ -52,17 +52,14 @@ class AccountChange:
         self,
         connection: Connection,
         signing: Signing,
-        *,
-        account: AccountId,
-        actor: PublicKey,
-        op: str,
+        act: Act,
         heads: Heads,
     ) -> None:
         self.connection = connection
-        self.account = account
-        self.actor = actor
-        self.op = op
-        self.time = heads.time(signing.clock())
+        self.account = act.account
+        self.actor = act.actor
+        self.op = act.op
+        self.time = act.time
         self.outside_store = signing.outside_store
         self.has_objects = False
         self._signing = signing

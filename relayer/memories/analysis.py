@@ -40,7 +40,6 @@ from relayer.memories.turn_facts import TurnFacts, problem_of
 from relayer.memories.writes import CONTENDED, Origin, Overtaken
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
-from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
 from relayer.tenants.ledger import Stale, retry_stale
@@ -223,8 +222,7 @@ class Analysis:
             if error.code == ALTERED:
                 await self._turns.fail(account, turn_id)
             raise
-        settings = await self._accounts.settings(account)
-        access = unasked(account, PublicKey(row["writer"]), settings)
+        access = await self._accounts.unasked(account, PublicKey(row["writer"]))
         caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._known.newest(caller, conversation.namespace)
@@ -232,7 +230,7 @@ class Analysis:
         found = await self._patient_facts(account, turn_id, excerpt)
         drafts = await self._drafts(caller, conversation, found.facts, related)
         names = {row["namespace_id"]: conversation.namespace}
-        origin = Origin(turn_id, waiting=True, kept=settings.keep_turns, names=names)
+        origin = Origin(turn_id, waiting=True, kept=access.settings.keep_turns, names=names)
         submission = await self._facts.submission(caller, conversation, drafts)
         await retry_stale(
             partial(

@@ -99,7 +99,7 @@ class Consolidator:
         """
         actor = PublicKey(row["actor"])
         if actor == self._ledger.relayer:
-            return self._ledger.unasked(account, await self._accounts.settings(account))
+            return await self._accounts.unasked(account, actor)
         access = await self._accounts.access(account, actor)
         may = access is not None and access.may_write(Namespace(row["namespace"]))
         return access if may else None

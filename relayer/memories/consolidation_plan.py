@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import consolidation as rows
 from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
@@ -116,13 +115,10 @@ class Planner:
     """Finds what can be merged, marked as stale, summarised or proposed; of one namespace at a
     time."""
 
-    def __init__(
-        self, *, database: Database, opener: Opener, namespaces: Namespaces, clock: Clock
-    ) -> None:
+    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
-        self._clock = clock
 
     async def plan(self, caller: Caller, namespace: Namespace) -> Plan:
         """Return the actions that a run would take now; change nothing and ask no model.
@@ -135,7 +131,7 @@ class Planner:
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return Plan((), more=False)
-        scope = Scope(caller.access.account, entry.namespace_id, self._clock())
+        scope = Scope(caller.access.account, entry.namespace_id, caller.access.time)
         work = Work(caller.access, caller.keys, namespace, scope, last=await self.last_run(scope))
         merges, more = await self._planned_merges(work)
         found = await self.stale(work)

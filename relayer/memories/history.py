@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import revisions as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
@@ -34,10 +33,9 @@ class History:
 class Histories:
     """Shows what memories of one account at a time have said."""
 
-    def __init__(self, *, database: Database, opener: Opener, clock: Clock) -> None:
+    def __init__(self, *, database: Database, opener: Opener) -> None:
         self._database = database
         self._opener = opener
-        self._clock = clock
 
     async def history(
         self, caller: Caller, memory_id: uuid.UUID, *, before: int = EVERY_REVISION
@@ -55,7 +53,7 @@ class Histories:
             memory_id=memory_id,
             before=before,
             limit=Limits.revisions_max,
-            now=self._clock(),
+            now=caller.access.time,
         )
         page = fitting(found)
         links = await state_rows.links_of(self._database, account=account, memory_ids=[memory_id])
@@ -76,7 +74,7 @@ class Histories:
             memory_id=memory_id,
             before=revision + 1,
             limit=1,
-            now=self._clock(),
+            now=caller.access.time,
         )
         if not found or found[0]["revision"] != revision:
             raise NotFound("No such revision.")
@@ -87,4 +85,4 @@ class Histories:
         return memory
 
     async def _row(self, access: Access, memory_id: uuid.UUID) -> Row:
-        return await readable(self._database, access, memory_id, self._clock())
+        return await readable(self._database, access, memory_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from relayer.clock import Clock, to_ms
+from relayer.clock import to_ms
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database
@@ -92,13 +92,10 @@ class Answered(Exception):
 class Intake:
     """Takes in what is to be remembered, for one account at a time."""
 
-    def __init__(
-        self, *, database: Database, namespaces: Namespaces, writer: Writer, clock: Clock
-    ) -> None:
+    def __init__(self, *, database: Database, namespaces: Namespaces, writer: Writer) -> None:
         self._database = database
         self._namespaces = namespaces
         self._writer = writer
-        self._clock = clock
 
     @time_stage("remember.whole")
     async def write(
@@ -133,7 +130,7 @@ class Intake:
             await self._prepare(access, keys, draft, route, n, marked_text)
             for n, draft in enumerate(drafts)
         ]
-        return Submission(access, op, prepared, self._clock())
+        return Submission(access, op, prepared, access.time)
 
     async def attempt(
         self,

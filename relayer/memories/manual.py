@@ -22,7 +22,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database.pool import Database
@@ -59,14 +58,12 @@ class Manual:
         writer: Writer,
         resident: MemoryIndex,
         embedder: Embedder | None,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._namespaces = namespaces
         self._resident = resident
         self._embedder = embedder
         self._writer = writer
-        self._clock = clock
 
     async def remember(
         self,
@@ -92,7 +89,7 @@ class Manual:
         form = TURNED if caller.access.custody == "managed" else SENT
         entry = await self._namespaces.ensure(caller.access, key, caller.keys.lender)
         memory = new_upload(
-            key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
+            key, entry, ciphertext, writer=caller.access.key, created_at=caller.access.time
         )
         await self._writer.store(
             caller.access,
@@ -127,17 +124,17 @@ class Manual:
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             # Turning is a good part of such a request: only where there are vectors to compare.
             asked = await _asked(keys, unit, forms, held[0].passages)
-            found = await nearest_memories(held[0], asked, self._clock(), limit)
+            found = await nearest_memories(held[0], asked, caller.access.time, limit)
         else:
             found = await search.search_manual(
                 self._database,
                 account=caller.access.account,
                 namespace_id=entry.namespace_id,
                 embeddings=await _asked(keys, unit, forms),
-                now=self._clock(),
+                now=caller.access.time,
                 limit=limit,
             )
-        return _ordered(found, weights, self._clock())
+        return _ordered(found, weights, caller.access.time)
 
     def _forms(self, access: Access, dim: int) -> dict[str, str]:
         """Return model → how its vectors are turned, of all that such a vector may be near."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, TypedDict, Unpack
 
-from relayer.clock import Clock
 from relayer.database import listing
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row
@@ -52,18 +51,12 @@ class MemoryService:
         namespaces: Namespaces,
         intake: Intake,
         forgetting: Forgetting,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
         self._intake = intake
         self._forgetting = forgetting
-        self._clock = clock
-
-    def now(self) -> datetime:
-        """Return the time by the service's clock."""
-        return self._clock()
 
     async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
         """Store what is new of these drafts; durable and found by keyword when this returns.
@@ -111,7 +104,7 @@ class MemoryService:
             namespace_ids=await self._namespaces.numbers(account, namespaces),
             before_seq=before_seq,
             limit=limit,
-            now=self._clock(),
+            now=caller.access.time,
             filters=listing.Filters(
                 tokens=tokens, wanted=len(tags) + (source is not None), **filters
             ),
@@ -134,7 +127,7 @@ class MemoryService:
         return memory
 
     async def _readable(self, access: Access, memory_id: uuid.UUID) -> Row:
-        return await readable(self._database, access, memory_id, self._clock())
+        return await readable(self._database, access, memory_id)
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
         """Erase one memory or waiting turn, expired or not, that was not erased before.
@@ -175,7 +168,7 @@ class MemoryService:
             account=access.account,
             ranges=ranges,
             namespaces=access.namespaces,
-            now=self._clock(),
+            now=access.time,
             limit=MATCHES_MAX,
         )
 
@@ -186,6 +179,6 @@ class MemoryService:
             account=access.account,
             ids=ids,
             embeds=self._opener.embeds,
-            now=self._clock(),
+            now=access.time,
         )
         return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}

@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Final, TypeVar
 
 from relayer.blobs.store import BlobStore, verify_hash
@@ -63,14 +62,14 @@ class Page(list[T]):
         self.cursor = cursor
 
 
-async def readable(database: Database, access: Access, memory_id: uuid.UUID, now: datetime) -> Row:
+async def readable(database: Database, access: Access, memory_id: uuid.UUID) -> Row:
     """Return the row of a living memory that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
     """
     found = await rows.find_memories(
-        database, account=access.account, memory_ids=[memory_id], now=now
+        database, account=access.account, memory_ids=[memory_id], now=access.time
     )
     if not found or not access.strength(Namespace(found[0]["namespace"])):
         raise NotFound("No such memory.")

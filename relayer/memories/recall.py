@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import FULL_COVERAGE, Coverage
@@ -120,14 +119,12 @@ class RecallService:
         namespaces: Namespaces,
         embedder: QueryEmbedder,
         resident: MemoryIndex,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
         self._embedder = embedder
         self._resident = resident
-        self._clock = clock
         self._understanding = Understanding()
 
     @time_stage("recall.whole")
@@ -202,7 +199,7 @@ class RecallService:
     async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
         """Start to embed the query, and look up its words and times beside this thread."""
         keys = await self._keys(caller, query.namespaces)
-        now = query.as_of or self._clock()
+        now = query.as_of or caller.access.time
         numbers = sorted({number for number, _ in keys})
         embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
         embedding.add_done_callback(_retrieve)
@@ -265,7 +262,7 @@ class RecallService:
     ) -> search.Evidence:
         """Return the evidence, from memory where the namespaces are held there."""
         filters = search.Filters(
-            self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
+            access.time, query.as_of, query.kinds, query.writers, query.after, query.before
         )
         wanted = search.Search(
             scopes=scopes,

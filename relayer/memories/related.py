@@ -6,7 +6,6 @@ Not here: which facts say the same as one of them (`conversations.py`).
 import asyncio
 from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import listing
 from relayer.database.pool import Database
 from relayer.memories.conversations import Conversation
@@ -34,13 +33,11 @@ class RelatedMemories:
         opener: Opener,
         database: Database,
         namespaces: Namespaces,
-        clock: Clock,
     ) -> None:
         self._recaller = recaller
         self._opener = opener
         self._database = database
         self._namespaces = namespaces
-        self._clock = clock
 
     async def related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
         """Return memories the conversation touches, and the newest, so that the model knows them.
@@ -75,7 +72,7 @@ class RelatedMemories:
             namespace_ids=[entry.namespace_id],
             before_seq=LAST_SEQ,
             limit=NEWEST_MAX,
-            now=self._clock(),
+            now=caller.access.time,
             filters=listing.Filters(state=state),
         )
         found = [row for row in found if has_key(caller.keys, row)]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from relayer.clock import Clock
 from relayer.database import listing
 from relayer.database import memories as memory_rows
 from relayer.database import states as state_rows
@@ -32,13 +31,10 @@ class Doubtful:
 class Reviewer:
     """Shows what is doubtful of the memories of one account at a time."""
 
-    def __init__(
-        self, *, database: Database, opener: Opener, namespaces: Namespaces, clock: Clock
-    ) -> None:
+    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
-        self._clock = clock
 
     async def waiting(
         self, caller: Caller, namespaces: Sequence[Namespace], *, before_seq: int, limit: int
@@ -48,7 +44,7 @@ class Reviewer:
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
         """
-        account, now = caller.access.account, self._clock()
+        account, now = caller.access.account, caller.access.time
         for namespace in namespaces:
             caller.access.require(namespace, "reader")
         found = await listing.waiting(

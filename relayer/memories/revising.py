@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from relayer.clock import Clock, to_ms
+from relayer.clock import to_ms
 from relayer.database import memories as memory_rows
 from relayer.database import revisions as rows
 from relayer.database.pool import Database, Row
@@ -75,14 +75,12 @@ class Reviser:
         opener: Opener,
         writer: Writer,
         eraser: Eraser,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._ledger = ledger
         self._opener = opener
         self._writer = writer
         self._eraser = eraser
-        self._clock = clock
 
     async def edit(self, caller: Caller, memory_id: uuid.UUID, edit: Edit) -> Edited:
         """Give a memory a new revision; found by keyword when this returns.
@@ -126,7 +124,7 @@ class Reviser:
         return await self._revise(caller, row, before, after, marks, redacted)
 
     async def _row(self, access: Access, memory_id: uuid.UUID) -> Row:
-        return await readable(self._database, access, memory_id, self._clock())
+        return await readable(self._database, access, memory_id)
 
     def _marks(self, caller: Caller, row: Row, edit: Edit) -> list[tuple[bytes, bytes]]:
         """Return the marks of an edit's idempotency key, for what it says of which memory."""
@@ -234,7 +232,7 @@ class Reviser:
         )
         others = {f["memory_id"]: f["expires_at"] for f in known.values()}
         others.pop(row["memory_id"], None)
-        over = [i for i, end in others.items() if end is not None and end <= self._clock()]
+        over = [i for i, end in others.items() if end is not None and end <= caller.access.time]
         # Before housekeeping does: nobody may be told of it.
         await self._eraser.expire(caller.access.account, over)
         if standing := others.keys() - set(over):
@@ -245,7 +243,7 @@ class Reviser:
     def _sealed(
         self, caller: Caller, row: Row, draft: Draft, key: NamespaceKey, entry: NamespaceEntry
     ) -> memory_rows.NewMemory:
-        now, writer = self._clock(), caller.access.key
+        now, writer = caller.access.time, caller.access.key
         address = envelope.Address(
             row["type"], caller.access.account, row["memory_id"], row["revision"] + 1
         )

@@ -53,7 +53,7 @@ class SealedTurns:
             key,
             address,
             encode(draft, caller.access.key, turn=True, kept=state == rows.KEPT),
-            created_ms=to_ms(self._clock()),
+            created_ms=to_ms(caller.access.time),
         )
         turn = rows.NewEpisode(
             episode_id=turn_id,
@@ -77,7 +77,7 @@ class SealedTurns:
             for key in caller.keys.of(turn.namespace)
         ]
         found = await episode_rows.said(
-            self._database, account=account, places=places, now=self._clock()
+            self._database, account=account, places=places, now=caller.access.time
         )
         return found[0] if found else None
 
@@ -94,8 +94,7 @@ class SealedTurns:
         Raises:
             NotFound: there is no such turn, or the key may not read its namespace.
         """
-        now = self._clock()
-        return await readable_turn(self._database, access, turn_id, now, states={rows.KEPT})
+        return await readable_turn(self._database, access, turn_id, states={rows.KEPT})
 
     async def fail(self, account: AccountId, turn_id: uuid.UUID) -> None:
         """Let a turn wait no longer: it cannot be opened."""

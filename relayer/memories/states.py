@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 
-from relayer.clock import Clock
 from relayer.database import expiry
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
@@ -32,12 +31,10 @@ class StateChanger:
         database: Database,
         ledger: Ledger,
         eraser: Eraser,
-        clock: Clock,
     ) -> None:
         self._database = database
         self._ledger = ledger
         self._eraser = eraser
-        self._clock = clock
 
     async def set_state(
         self, access: Access, memory_id: uuid.UUID, change: Change
@@ -54,12 +51,12 @@ class StateChanger:
                 `memory.superseded`: what is to supersede it is not in force, or another memory
                 supersedes it already; or it is to be rejected, and another one says the same.
         """
-        row = await readable(self._database, access, memory_id, self._clock())
+        row = await readable(self._database, access, memory_id)
         namespace = Namespace(row["namespace"])
         access.require(namespace, "writer")
         if row["superseded_at"] is not None:
             over = await expiry.expired_equals(
-                self._database, account=access.account, memory_id=memory_id, now=self._clock()
+                self._database, account=access.account, memory_id=memory_id, now=access.time
             )
             await self._eraser.expire(access.account, over)
         async with self._ledger.change(access, [namespace], op=STATE) as account_change:

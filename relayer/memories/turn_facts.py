@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
@@ -51,14 +50,12 @@ class TurnFacts:
         intake: Intake,
         writer: Writer,
         database: Database,
-        clock: Clock,
     ) -> None:
         self._turns = turns
         self._opener = opener
         self._intake = intake
         self._writer = writer
         self._database = database
-        self._clock = clock
 
     async def refuse_full(self, account: AccountId, room_bytes: int) -> None:
         """Return if an account has so much room by now.
@@ -93,7 +90,7 @@ class TurnFacts:
             self._database,
             account=caller.access.account,
             episode_id=ids[0],
-            now=self._clock(),
+            now=caller.access.time,
         )
         if turn is not None:
             waits = turn["state"] == rows.PENDING
@@ -101,7 +98,7 @@ class TurnFacts:
             by = turn["extractor"]
             return Analyzed((), ids[0], (), redacted, extractor=by, failure=failure)
         living = await rows.find_memories(
-            self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
+            self._database, account=caller.access.account, memory_ids=ids, now=caller.access.time
         )
         opened = await self._opener.open_rows(caller, living)
         facts = [

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from relayer.clock import Clock
 from relayer.database import episodes as rows
 from relayer.database import listing
 from relayer.database import states as state_rows
@@ -49,14 +48,16 @@ class Turn:
 
 
 async def readable_turn(
-    database: Database, access: Access, turn_id: uuid.UUID, now: datetime, *, states: Set[str]
+    database: Database, access: Access, turn_id: uuid.UUID, *, states: Set[str]
 ) -> Row:
     """Return the row of a turn in one of these states that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
     """
-    row = await rows.find_episode(database, account=access.account, episode_id=turn_id, now=now)
+    row = await rows.find_episode(
+        database, account=access.account, episode_id=turn_id, now=access.time
+    )
     if (
         row is None
         or row["state"] not in states
@@ -69,13 +70,10 @@ async def readable_turn(
 class Turns:
     """Shows the turns of one account at a time."""
 
-    def __init__(
-        self, *, database: Database, opener: Opener, namespaces: Namespaces, clock: Clock
-    ) -> None:
+    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
-        self._clock = clock
 
     async def newest(
         self,
@@ -99,7 +97,7 @@ class Turns:
             namespace_ids=await self._namespaces.numbers(account, namespaces),
             before=before,
             limit=limit,
-            now=self._clock(),
+            now=caller.access.time,
         )
         return await self._opened(caller, found)
 
@@ -110,9 +108,7 @@ class Turns:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
             Corrupted: its blob is lost or altered.
         """
-        row = await readable_turn(
-            self._database, caller.access, turn_id, self._clock(), states={PENDING, KEPT}
-        )
+        row = await readable_turn(self._database, caller.access, turn_id, states={PENDING, KEPT})
         [turn] = await self._opened(caller, [row])
         if turn.text is None:
             raise Corrupted("A kept turn is missing or altered.")
@@ -123,7 +119,7 @@ class Turns:
         account, names = access.account, access.namespaces
         numbers = None if names is None else await self._namespaces.numbers(account, names)
         return await rows.failures(
-            self._database, account=account, namespace_ids=numbers, now=self._clock()
+            self._database, account=account, namespace_ids=numbers, now=access.time
         )
 
     async def _opened(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:

@@ -20,7 +20,6 @@ from relayer.http import bodies
 from relayer.http.checks import TEXT, WEIGHT
 from relayer.journal.states import Change as StateChange
 from relayer.memories.history import EVERY_REVISION, Histories, History
-from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
 from relayer.memories.reviewing import Doubtful, Reviewer
 from relayer.memories.revising import Edit, Edited, Reviser
@@ -127,13 +126,12 @@ async def edit_memory(
     memory_id: FromPath[str],
     data: JSONBody[EditBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
     reviser: NamedDependency[Reviser],
     identity: NamedDependency[Identity],
 ) -> EditAnswer:
     """Give a memory a new revision; the one before stays in its history."""
     check_relayer(data.relayer, identity)
-    edit = edit_of(data, memory.now())
+    edit = edit_of(data, caller.access.time)
     return _to_edit_answer(await reviser.edit(caller, parse_id(memory_id), edit))
 
 

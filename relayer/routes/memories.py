@@ -158,7 +158,7 @@ async def remember(
 ) -> RememberAnswer:
     """Remember one text: durable and found by keyword when this answers."""
     check_relayer(data.relayer, identity)
-    draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=memory.now())
+    draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=caller.access.time)
     stored = await memory.remember(caller, [draft], route="remember")
     receipt = shapes.receipts(stored.receipts)
     return {
@@ -177,7 +177,7 @@ async def remember_bulk(
 ) -> BulkAnswer:
     """Remember up to 20 texts in one transaction, but those that are refused."""
     check_relayer(data.relayer, identity)
-    items = drafts_of(data.items, memory.now())
+    items = drafts_of(data.items, caller.access.time)
     drafts = [item for item in items if not isinstance(item, RelayerError)]
     stored = await memory.remember(caller, drafts, route="bulk")
     done = iter(stored.items)

@@ -17,7 +17,6 @@ from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.asking import Asking
-from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Recalled, RecalledMemory, RecallService
 from relayer.query import fusion
@@ -134,11 +133,10 @@ async def recall(
     data: JSONBody[RecallBody],
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
-    memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
 ) -> RecallAnswer:
     """Return the memories that answer a query, best first."""
-    recalled = await recaller.recall(caller, query_of(data, memory.now()))
+    recalled = await recaller.recall(caller, query_of(data, caller.access.time))
     labels = await _labels(accounts, caller, recalled.found)
     return _to_recall_answer(recalled, labels, explain=data.explain)
 
@@ -200,11 +198,10 @@ async def ask(
     data: JSONBody[AskBody],
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
-    memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
 ) -> AskAnswer:
     """Return a language model's answer from what is recalled."""
-    answer = await asking.ask(caller, question_of(data, memory.now()))
+    answer = await asking.ask(caller, question_of(data, caller.access.time))
     labels = await _labels(accounts, caller, answer.memories)
     return {
         "answer": answer.text,

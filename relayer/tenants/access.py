@@ -5,6 +5,7 @@ Not here: chains of grants and how they grow (`accounts.py`), request checks (`h
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
 from relayer.database.index_steps import IndexMark
@@ -19,13 +20,17 @@ STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
 
 @dataclass(frozen=True)
 class Access:
-    """The key that is asking, and its live grants: made once a request, never stored."""
+    """The key that is asking, and its live grants: made once a request, never stored.
+
+    `time` is the one time of the request: all that it looks for and makes goes by that.
+    """
 
     account: AccountId
     key: PublicKey
     grants: tuple[Grant, ...]
     custody: Literal["managed", "sealed"]
     serial: int
+    time: datetime
     settings: AccountSettings = DEFAULTS
     index_mark: IndexMark | None = None  # as the request found it
 
@@ -85,12 +90,14 @@ class Access:
         return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})
 
 
-def unasked(account: AccountId, key: PublicKey, settings: AccountSettings = DEFAULTS) -> Access:
+def unasked(
+    account: AccountId, key: PublicKey, time: datetime, settings: AccountSettings = DEFAULTS
+) -> Access:
     """Return the access of background work, which follows from what was accepted.
 
     It needs no right.
     """
-    return Access(account, key, grants=(), custody="sealed", serial=0, settings=settings)
+    return Access(account, key, (), custody="sealed", serial=0, time=time, settings=settings)
 
 
 def _covers(grant: Grant, namespace: Namespace | None) -> bool:

@@ -17,6 +17,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
@@ -38,7 +39,7 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.telemetry.instruments import count_lookups
-from relayer.tenants.access import STRENGTH, Access
+from relayer.tenants.access import STRENGTH, Access, unasked
 
 CHAINS_MAX: Final = 10_000
 CHAINS_BYTES_MAX: Final = 64 * 2**20  # of the objects of these; parsed, they take thrice that
@@ -95,32 +96,40 @@ class Accounts:
         return self._chains.get(account) or Chain(account)
 
     async def access(
-        self, account: AccountId, key: PublicKey, read: LookUp | None = None
+        self,
+        account: AccountId,
+        key: PublicKey,
+        read: LookUp | None = None,
+        *,
+        time: datetime | None = None,
     ) -> Access | None:
-        """Return the key's access to the account now; None when it holds no live grant.
+        """Return the key's access to the account at a time; None when it holds no live grant.
 
-        "Now" is when this account was read, if it was.
+        The grants are those of when this account was read, if it was. The time is now, if it was
+        not taken before.
         """
         chain, row = await self._current(account, read)
-        now_ms = to_ms(self._clock())
+        time = time or self._clock()
+        now_ms = to_ms(time)
         grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
         if not grants:
             return None
         settings = parse_settings(row["settings"])
         mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
         custody = self.custody(chain, now_ms)
-        return Access(account, key, grants, custody, chain.serial, settings, mark)
+        return Access(account, key, grants, custody, chain.serial, time, settings, mark)
 
-    async def locked(
+    async def lock(
         self,
         connection: Connection,
         access: Access,
         namespaces: Iterable[Namespace],
         *,
         as_owner: bool = False,
-    ) -> statements.Heads:
-        """Lock the account's heads and return them, if who asks may still write here.
+    ) -> tuple[statements.Heads, datetime]:
+        """Lock the account and return its heads and the change's time, if who asks may still write.
 
+        The time is not the request's, which may have waited long, for a model or for this lock.
         Before the transaction stores any grant, which would be taken for committed.
 
         Raises:
@@ -130,16 +139,17 @@ class Accounts:
                 not own the account.
         """
         heads = await statements.locked_heads(connection, access.account)
+        time = heads.time(self._clock())
         if access.is_asked or as_owner:
-            now = await self._still(connection, access, heads)
+            still = await self._still(connection, access, heads, to_ms(time))
             if as_owner:
-                now.require_owner()
+                still.require_owner()
             for namespace in namespaces:
-                now.require(namespace, "writer")
-        return heads
+                still.require(namespace, "writer")
+        return heads, time
 
     async def _still(
-        self, connection: Connection, access: Access, heads: statements.Heads
+        self, connection: Connection, access: Access, heads: statements.Heads, now_ms: int
     ) -> Access:
         """Return the access of who asks as it is by now, under the account's lock.
 
@@ -150,8 +160,7 @@ class Accounts:
             Corrupted: as `chain`.
         """
         held: Sequence[Grant] = access.grants
-        now_ms, serial = to_ms(self._clock()), heads.grant_serial
-        chain = self.known(access.account)
+        serial, chain = heads.grant_serial, self.known(access.account)
         _check_whole(serial, heads.grant_serial_due, known=max(access.serial, chain.serial))
         if serial > access.serial:
             if serial > chain.serial:
@@ -179,6 +188,14 @@ class Accounts:
             raise NotFound("No such account.")
         return parse_settings(row["settings"])
 
+    async def unasked(self, account: AccountId, key: PublicKey) -> Access:
+        """Return the access of work that was accepted before, by the account's settings of now.
+
+        Raises:
+            NotFound: no such account.
+        """
+        return unasked(account, key, self._clock(), await self.settings(account))
+
     async def choose(self, access: Access, settings: AccountSettings) -> None:
         """Store what the account has chosen; it counts from the next request.
 
@@ -189,7 +206,7 @@ class Accounts:
         access.require_owner()
         chosen = msgspec.json.encode(settings).decode()
         async with self._database.transaction() as connection:
-            await self.locked(connection, access, (), as_owner=True)
+            await self.lock(connection, access, (), as_owner=True)
             await statements.update_settings(connection, account=access.account, settings=chosen)
 
     def custody(self, chain: Chain, now_ms: int | None = None) -> Literal["managed", "sealed"]:

@@ -79,7 +79,7 @@ class Closing:
         Raises:
             NotFound: it is gone.
         """
-        return await self._close(unasked(account, actor), as_owner=False)
+        return await self._close(unasked(account, actor, self._clock()), as_owner=False)
 
     async def _close(self, access: Access, *, as_owner: bool) -> Closed:
         account = access.account

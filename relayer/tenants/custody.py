@@ -136,7 +136,8 @@ class Custody:
             Misdirected: the header is for keys this process does not hold.
         """
         chain = await self._accounts.chain(access.account, serial=access.serial)
-        if access.custody == "managed" and (roots := self._root_keys(chain)) is not None:
+        now_ms = to_ms(access.time)
+        if access.custody == "managed" and (roots := self._root_keys(chain, now_ms)) is not None:
             return roots, False
         if header is None:
             return LentKeys({}), False
@@ -151,7 +152,6 @@ class Custody:
         keys = lent(unlock.keys, access.key)
         if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
             raise Misdirected(OUTDATED, code="epoch.outdated")
-        now_ms = to_ms(self._clock())
         until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
         kept = [
             (k, access.ends_ms(k.namespace, until_ms))
@@ -163,18 +163,18 @@ class Custody:
 
     async def job_keys(self, account: AccountId) -> Keys | None:
         """Return the keys of background work: the custodian's, or the ring's; None without any."""
-        chain = await self._accounts.chain(account)
-        if (roots := self._root_keys(chain)) is not None:
+        chain, now_ms = await self._accounts.chain(account), to_ms(self._clock())
+        if (roots := self._root_keys(chain, now_ms)) is not None:
             return roots
-        held = self._ring.held(chain, to_ms(self._clock()))
+        held = self._ring.held(chain, now_ms)
         return lent(held) if held else None
 
     async def reseal_keys(self, account: AccountId) -> Keys | None:
         """Return the keys that seal memories anew: the custodian's, or those an owner lent."""
-        chain = await self._accounts.chain(account)
-        if (roots := self._root_keys(chain)) is not None:
+        chain, now_ms = await self._accounts.chain(account), to_ms(self._clock())
+        if (roots := self._root_keys(chain, now_ms)) is not None:
             return roots
-        held = lent(self._ring.held(chain, to_ms(self._clock()), owned=True)).keys
+        held = lent(self._ring.held(chain, now_ms, owned=True)).keys
         whole = {name: keys for name, keys in held.items() if keys[0].epoch == chain.epoch}
         return LentKeys(whole) if whole else None
 
@@ -189,8 +189,8 @@ class Custody:
         self._ring.forget_expired(now_ms)
         self._opened.forget_expired(now_ms)
 
-    def _root_keys(self, chain: Chain) -> RootKeys | None:
-        grants = self._accounts.custodian_grants(chain)
+    def _root_keys(self, chain: Chain, now_ms: int) -> RootKeys | None:
+        grants = self._accounts.custodian_grants(chain, now_ms)
         if not grants:
             return None
         cached = tuple(g.signed for g in grants)
@@ -220,7 +220,7 @@ class Custody:
         Raises:
             CryptoError: it does not open, or lends what its sender was not granted.
         """
-        now_ms = to_ms(self._clock())
+        now_ms = to_ms(access.time)
         sent = header.encode() + access.key + access.account
         digest = hashlib.blake2b(sent, digest_size=32).digest()
         known = self._opened.of(digest, now_ms)

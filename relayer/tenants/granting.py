@@ -119,7 +119,8 @@ class Granting:
             if not await statements.claim_key(connection, key=founder, account=account):
                 raise Conflict("That key belongs to another account.", code="key.taken")
 
-        async with self._ledger.change(unasked(account, founder), first=found) as change:
+        asked = unasked(account, founder, self._clock())
+        async with self._ledger.change(asked, first=found) as change:
             return [await _store(change, item, label=label) for item in items]
 
     async def _founded(self, account: AccountId) -> Conflict:
@@ -271,7 +272,7 @@ class Granting:
         """
         labels = await self._accounts.kept_labels(after)
         # What is signed was judged by its chain. Else the key's right is, as it is by now.
-        by = unasked(access.account, access.key) if items else access
+        by = unasked(access.account, access.key, access.time) if items else access
         async with self._ledger.change(by, as_owner=not items) as change:
             receipts = [
                 await _store(change, item, label=labels.get(item.recipient, "")) for item in items
@@ -296,7 +297,7 @@ class Granting:
         Raises:
             Conflict: another grant came in between, or `also` says so.
         """
-        async with self._ledger.change(unasked(after.account, actor)) as change:
+        async with self._ledger.change(unasked(after.account, actor, self._clock())) as change:
             receipts = [
                 await _store(change, item, label=label, succession=succession, joins=False)
                 for item, label, succession in moved
@@ -367,7 +368,7 @@ class Granting:
             chain.add(item)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
-        async with self._ledger.change(unasked(account, actor)) as change:
+        async with self._ledger.change(unasked(account, actor, self._clock())) as change:
             receipt = await _store(change, item, label=label, succession=succession)
         self._accounts.remember(chain)
         return receipt

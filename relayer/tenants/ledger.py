@@ -19,7 +19,7 @@ from relayer.database.pool import Connection, UniqueViolation
 from relayer.errors import Unavailable
 from relayer.journal.changes import AccountChange, Signing
 from relayer.journal.outbox import Outbox
-from relayer.preferences import DEFAULTS, AccountSettings
+from relayer.journal.receipts import Act
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
@@ -59,9 +59,9 @@ class Ledger:
         """Return the key that receipts name as the actor where nobody asks."""
         return self._signing.identity.public_key
 
-    def unasked(self, account: AccountId, settings: AccountSettings = DEFAULTS) -> Access:
+    def unasked(self, account: AccountId) -> Access:
         """Return the relayer's own access: to all that follows from what was accepted before."""
-        return unasked(account, self.relayer, settings)
+        return unasked(account, self.relayer, self._signing.clock())
 
     @asynccontextmanager
     async def change(
@@ -92,17 +92,11 @@ class Ledger:
         """
         try:
             async with self._outbox.putting(access.account, blobs, first) as connection:
-                heads = await self._accounts.locked(
+                heads, time = await self._accounts.lock(
                     connection, access, namespaces, as_owner=as_owner
                 )
-                change = AccountChange(
-                    connection,
-                    self._signing,
-                    account=access.account,
-                    actor=access.key,
-                    op=op,
-                    heads=heads,
-                )
+                act = Act(access.account, access.key, op, time)
+                change = AccountChange(connection, self._signing, act, heads)
                 yield change
         except UniqueViolation:
             raise Stale from None

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from relayer.app import build_app
+from relayer.clock import utc_now
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.llm import LanguageModel
@@ -173,7 +174,7 @@ async def test_a_text_whose_vector_is_asked_for_is_redacted_likewise(
     assert was_sent(server, "It is [redacted:github-token].") is redacts
 
 
-ACCESS = Access(AccountId(bytes(32)), PublicKey(bytes(32)), (), "managed", 1)
+ACCESS = Access(AccountId(bytes(32)), PublicKey(bytes(32)), (), "managed", 1, utc_now())
 SHOWN = 500
 
 

@@ -233,7 +233,7 @@ class TestUnlock:
         header = bench.unlock(agent, [bench.namespace_key(founder.account, TEAM)])
         held = await access(bench, agent)
         await bench.storage.custody.keys(held, header)
-        narrower = Access(held.account, held.key, (), held.custody, held.serial)
+        narrower = replace(held, grants=())
         with pytest.raises(NotAllowed):
             await bench.storage.custody.keys(narrower, header)
 

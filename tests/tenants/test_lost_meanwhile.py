@@ -384,6 +384,7 @@ UNASKED = {
     "memories/runs.py": 1,  # as the schedule says
     "recovery/account_replay.py": 2,  # what a journal says
     "recovery/restore.py": 1,  # what was stored before
+    "tenants/accounts.py": 1,  # what the account has chosen, for work that was accepted
     "tenants/closing.py": 1,  # for the operator, or as a journal says
     "tenants/granting.py": 4,  # what is signed, and judged by the chain
     "tenants/ledger.py": 1,  # the relayer's own
