@@ -72,7 +72,11 @@ def insert_app(storage: Storage, settings: Settings) -> middleware.RequestMiddle
         return {"id": str(row)}
 
     guard = Guard(
-        database=storage.database, accounts=storage.accounts, settings=settings, clock=utc_now
+        database=storage.database,
+        accounts=storage.accounts,
+        key_uses=storage.key_uses,
+        settings=settings,
+        clock=utc_now,
     )
     app = Litestar(
         [insert],

@@ -149,6 +149,7 @@ def build_app(
             Guard(
                 database=storage.database,
                 accounts=storage.accounts,
+                key_uses=storage.key_uses,
                 settings=settings,
                 clock=clock,
             ),
@@ -203,6 +204,7 @@ def _lifespan(
             asyncio.create_task(services.worker.run()),
             asyncio.create_task(services.delivery.run()),
             asyncio.create_task(storage.announcements.run()),
+            asyncio.create_task(storage.key_uses.run()),
             asyncio.create_task(readiness.watch()),
             asyncio.create_task(exposition.keep_published()),
         ]

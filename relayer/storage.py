@@ -26,6 +26,7 @@ from relayer.tenants.accounts import Accounts
 from relayer.tenants.closing import Closing
 from relayer.tenants.custody import Custody
 from relayer.tenants.granting import Granting
+from relayer.tenants.key_uses import KeyUses
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.unlock_directory import UnlockDirectory
@@ -46,6 +47,7 @@ class Storage:
     identity: Identity
     succession: tuple[bytes, ...]
     accounts: Accounts
+    key_uses: KeyUses
     ledger: Ledger
     granting: Granting
     namespaces: Namespaces
@@ -71,7 +73,8 @@ def storage_on(
     blobs = blobs_on(settings, database)
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
-    accounts = Accounts(database=database, identity=identity, clock=clock)
+    key_uses = KeyUses(database=database)
+    accounts = Accounts(database=database, identity=identity, clock=clock, key_uses=key_uses)
     ledger = Ledger(accounts=accounts, outbox=outbox, identity=identity, clock=clock)
     namespaces = Namespaces(database=database, accounts=accounts, ledger=ledger, clock=clock)
     granting = Granting(
@@ -97,6 +100,7 @@ def storage_on(
         identity=identity,
         succession=succession,
         accounts=accounts,
+        key_uses=key_uses,
         ledger=ledger,
         granting=granting,
         namespaces=namespaces,

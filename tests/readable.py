@@ -61,6 +61,7 @@ COUNTED: Final = {
     "tombstones.expired": "what was written, edited or erased by whom and when",
     "request_windows.window_start": "how much each key asked",
     "request_windows.used": "how much each key asked",
+    "key_uses.used_at": "last asked",
     "nonces.expires_at": "when each key asked",
     "nonces_ahead.expires_at": "when each key asked",
 }

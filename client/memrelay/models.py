@@ -321,13 +321,17 @@ class Usage(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyInfo(Answer):
-    """A key of the account; `namespaces` None means the whole account."""
+    """A key of the account; `namespaces` None means the whole account.
+
+    `last_used_at` is the beginning of the hour in which it last asked the relayer.
+    """
 
     public_key: str
     role: str
     label: str | None = None
     namespaces: tuple[str, ...] | None = None
     created_at: datetime | None = None
+    last_used_at: datetime | None = None
     expires_at: datetime | None = None
     revoked: bool = False
 

@@ -71,6 +71,7 @@ _EMPTY_GRANTS: Final = _build_emptying("grants", "serial")
 # Not what is on its way into the store at this moment: that is deleted when it has come.
 _EMPTY_OUTBOX: Final = _build_emptying("blob_outbox", "blob_id", but="AND (stray OR due_at <= $3)")
 _EMPTY_LASTING: Final = _build_emptying("lasting_objects", "blob_id")
+_EMPTY_KEY_USES: Final = _build_emptying("key_uses", "public_key")
 _EMPTY_RECEIPTS: Final = _build_emptying("receipts", "seq", but=_NOT_LAST)
 _EMPTY_NAMESPACES: Final = _build_emptying("namespaces", "namespace_id")
 _EMPTY_BLOBS: Final = _build_emptying("blobs", "blob_id", but=_NOT_ITS_BLOB)
@@ -79,8 +80,8 @@ _EMPTY_STEPS: Final = "DELETE FROM index_steps WHERE account_id = $1"
 # Namespaces last: what is left of their memories would go with them in one go.
 _PAGED: Final = (
     _EMPTY_MEMORIES, _EMPTY_POSTINGS, _EMPTY_EPISODES, _EMPTY_TOMBSTONES, _EMPTY_IDEMPOTENCY,
-    _EMPTY_ACTIONS, _EMPTY_CONSOLIDATIONS, _EMPTY_GRANTS, _EMPTY_RECEIPTS, _EMPTY_LASTING,
-    _EMPTY_NAMESPACES,
+    _EMPTY_ACTIONS, _EMPTY_CONSOLIDATIONS, _EMPTY_GRANTS, _EMPTY_KEY_USES, _EMPTY_RECEIPTS,
+    _EMPTY_LASTING, _EMPTY_NAMESPACES,
 )  # fmt: skip
 _PURGED: Final = "UPDATE accounts SET purged_at = $2 WHERE account_id = $1"
 _UNSET_PURGED: Final = "UPDATE accounts SET purged_at = NULL WHERE account_id = $1"
@@ -98,8 +99,8 @@ _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT 1 FROM blob_outbox WHERE account_i
 # was closed are noted, and deleted when they are due; request windows are deleted by their age.
 _LASTING: Final = (
     "memories", "postings", "links", "vectors", "episodes", "tombstones", "idempotency",
-    "consolidations", "consolidation_actions", "grants", "namespaces", "namespace_keys", "webhooks",
-    "webhook_events", "index_steps", "lasting_objects",
+    "consolidations", "consolidation_actions", "grants", "key_uses", "namespaces", "namespace_keys",
+    "webhooks", "webhook_events", "index_steps", "lasting_objects",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
     f"SELECT '{table}' AS what WHERE EXISTS (SELECT 1 FROM {table} WHERE account_id = $1 {but})"

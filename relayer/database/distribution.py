@@ -24,7 +24,15 @@ from relayer.postgres.embedded import PostgresError
 VERSION_MIN: Final = 13
 
 BY_ACCOUNT: Final = (
-    *("accounts", "grants", "receipts", "namespaces", "namespace_keys", "request_windows"),
+    *(
+        "accounts",
+        "grants",
+        "key_uses",
+        "receipts",
+        "namespaces",
+        "namespace_keys",
+        "request_windows",
+    ),
     *("memories", "postings", "vectors", "links", "episodes", "tombstones", "idempotency"),
     *("blobs", "blob_outbox", "lasting_objects", "webhooks", "webhook_events"),
     *("consolidations", "consolidation_actions", "index_steps"),

@@ -66,6 +66,7 @@ from relayer.settings import Limits, Settings
 from relayer.telemetry.stages import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, LookUp
+from relayer.tenants.key_uses import KeyUses
 
 log = logging.getLogger("relayer.checks")
 
@@ -228,10 +229,17 @@ class Guard:
     """Runs the checks before every route that is not public; leaves `Access` in its state."""
 
     def __init__(
-        self, *, database: Database, accounts: Accounts, settings: Settings, clock: Clock
+        self,
+        *,
+        database: Database,
+        accounts: Accounts,
+        key_uses: KeyUses,
+        settings: Settings,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._accounts = accounts
+        self._key_uses = key_uses
         self._settings = settings
         self._clock = clock
         self._nonces = Batches.of(database, statements.record_nonces)
@@ -294,6 +302,7 @@ class Guard:
         # What was read counts only if the account turns out to be the key's.
         read = None if chain is None else LookUp(chain, answer.named)
         access = await self._access(request, answer.owner, read, now)
+        self._key_uses.note(access.account, access.key, now)
         scope["state"][ACCESS] = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         if handler.opt.get(REVOKING) and access.is_owner:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
-from relayer.clock import Clock, rfc3339_ms, to_ms
+from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
@@ -40,6 +40,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import STRENGTH, Access, unasked
+from relayer.tenants.key_uses import KeyUses
 
 CHAINS_MAX: Final = 10_000
 CHAINS_BYTES_MAX: Final = 64 * 2**20  # of the objects of these; parsed, they take thrice that
@@ -54,13 +55,17 @@ class LookUp:
 
 
 class KeyEntry(TypedDict):
-    """One key as its grants say; `namespaces` is None for the whole account."""
+    """One key as its grants say; `namespaces` is None for the whole account.
+
+    `last_used_at` is the hour in which it last asked, None if it never did.
+    """
 
     public_key: str
     label: str
     role: Role
     namespaces: list[str] | None
     created_at: str
+    last_used_at: str | None
     expires_at: str | None
     revoked: bool
 
@@ -74,10 +79,12 @@ class Accounts:
         database: Database,
         identity: Identity,
         clock: Clock,
+        key_uses: KeyUses,
     ) -> None:
         self._database = database
         self._identity = identity
         self._clock = clock
+        self._key_uses = key_uses
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
         self._chains_bytes = 0
         self._continuing: dict[tuple[AccountId, int], asyncio.Task[Chain]] = {}
@@ -341,8 +348,9 @@ class Accounts:
 
     async def _key_entries(self, chain: Chain, keys: Sequence[PublicKey]) -> list[KeyEntry]:
         labels = await self._labels(chain, keys)
+        uses = await self._key_uses.last_uses(chain.account, keys)
         now_ms = to_ms(self._clock())
-        return [_key_entry(chain, key, labels, now_ms) for key in keys]
+        return [_key_entry(chain, key, labels, uses.get(key), now_ms) for key in keys]
 
     async def labels(self, account: AccountId, keys: Iterable[PublicKey]) -> dict[str, str]:
         """Return public key → label of those of an account's keys that have one.
@@ -388,7 +396,13 @@ def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:
     return [item for item in chain.items if item.recipient in wanted]
 
 
-def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> KeyEntry:
+def _key_entry(
+    chain: Chain,
+    key: PublicKey,
+    labels: dict[int, str],
+    used_at: datetime | None,
+    now_ms: int,
+) -> KeyEntry:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
     held = chain.live(key, now_ms) or grants  # of what is over, what it was
@@ -403,6 +417,7 @@ def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int
         if whole
         else sorted({e.namespace for g in held for e in g.scope if e.namespace}),
         "created_at": rfc3339_ms(grants[0].created_ms),
+        "last_used_at": rfc3339(used_at),
         "expires_at": rfc3339_ms(max(expiries)) if len(expiries) == len(held) else None,
         "revoked": not chain.live(key, now_ms) and key in chain.revoked_at,
     }

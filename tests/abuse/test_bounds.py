@@ -403,6 +403,8 @@ GROWS = {
     "relayer/recovery/restore.py Restore._resting": "accounts that were rebuilt or set back",
     "relayer/http/rate_limits.py FullKeys._used": "keys whose windows are filled in one minute",
     "relayer/http/acceptor.py Acceptor._entering": "connections that were accepted a moment ago",
+    "relayer/tenants/key_uses.py KeyUses._due": "KEYS_MAX",
+    "relayer/tenants/key_uses.py KeyUses._stored": "KEYS_MAX",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
     "relayer/tenants/unlock_directory.py UnlockDirectory._believed": "READ_MAX",

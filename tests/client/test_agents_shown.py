@@ -12,6 +12,7 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
 from memrelay.commands.new_keys import default_label
 from memrelay.config import Settings
+from memrelay.sealed.keys import mask_key
 from tests.client.agents_scene import KEY, machine
 
 __all__ = ["machine"]  # fixtures
@@ -202,6 +203,19 @@ def test_keys_are_shown_masked(machine):
     values = [machine.json("agents", *argv) for argv in (["list"], ["provision", "coder"])]
     assert secret not in json.dumps(values)
     assert "private" not in json.dumps(values)
+
+
+def test_keys_are_shown_with_the_hour_in_which_they_last_asked(machine):
+    out = machine.run("agents", "provision", "coder", "researcher", "--json")
+    coder, researcher = json.loads(out)["agents"]
+    machine.run("remember", "Anna prefers tea.", "--agent", "coder")
+    listed = machine.json("keys", "list")["keys"]
+    used = {key["public_key"]: key["last_used_at"] for key in listed}
+    assert used[coder["public_key"]].endswith(":00:00.000Z")
+    assert used[researcher["public_key"]] is None
+    shown = {row[0]: row for row in map(str.split, machine.run("keys", "list").splitlines())}
+    assert "-" in shown[mask_key(researcher["public_key"])]
+    assert "-" not in shown[mask_key(coder["public_key"])]
 
 
 @pytest.mark.parametrize("target", ["openclaw", "hermes", "mcp", "json", None])

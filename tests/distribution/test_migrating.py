@@ -224,6 +224,7 @@ class TestLaterRevisions:
             "consolidation_actions",
             "index_steps",
             "lasting_objects",
+            "key_uses",
         ]
         assert await older.names("everywhere") == ["unlock_keys"]
         assert await migrate.distribute(older.connect_args) == []

@@ -37,6 +37,7 @@ KEYS = {
     "key_owner": ["public_key"],
     "receipts": ["seq"],
     "idempotency": ["mark"],
+    "key_uses": ["public_key"],
     "webhooks": ["webhook_id"],
     "consolidations": ["run_id"],
     "consolidation_actions": ["action_id"],
@@ -67,6 +68,7 @@ LOST = {
     "who found a turn's facts": {"episodes.extractor"},
     "how many turns gave any": {"accounts.turns_with_facts"},
     "idempotency marks": {"idempotency"},
+    "when keys last asked": {"key_uses"},
     "when links were made": {"links.created_at"},
     "every receipt but those of erasures": {
         "receipts", "accounts.receipt_seq", "accounts.receipt_head",
@@ -84,6 +86,8 @@ async def lived(bench: Bench) -> NewKey:
     caller = await choose(bench, await bench.caller(founder), keep_turns=True)
     await memories(bench, caller)
     await bench.services.expiry.keep(caller.access, TEAM, 3600 * 24 * 365)
+    bench.storage.key_uses.note(founder.account, founder.identity.public_key, bench.clock())
+    await bench.storage.key_uses.store()
     hook = Wanted("https://hook.example/", ["memory.written"], None, True, False)
     await bench.services.webhooks.put(caller.access, uuid.UUID(int=1), hook)
     await bench.services.rotations.rotate(caller.access, revocations=[], grants=[], reseal=[TEAM])

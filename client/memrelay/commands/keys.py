@@ -57,7 +57,8 @@ _COLUMNS = (
     Column("LABEL", is_text=True),
     Column("STATE"),
     Column("HOLDS", rank=1),
-    Column("MADE", rank=2),
+    Column("MADE", rank=3),
+    Column("USED", rank=2),
     Column("ENDS", rank=1),
 )
 
@@ -71,6 +72,7 @@ def _key_row(key: KeyInfo, own: str) -> Sequence[str]:
         f"{state}, this one" if key.public_key == own else state,
         f"{key.role} of {scope}",
         when(key.created_at),
+        when(key.last_used_at) if key.last_used_at else "-",
         when(key.expires_at),
     )
 
