@@ -10,7 +10,7 @@ EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-typescript typescript-types test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
+	@echo "make test-typescript   the TypeScript client; needs npm and Chromium, installs into client/typescript (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
 	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (9 minutes)"
 	@echo "make test-deploy   linters of deploy/, the image's steps and the service without an engine; needs root"
@@ -143,6 +144,20 @@ test-memwal-ts: .venv/.dev .venv/.model .memwal-ts/.installed
 	@mkdir -p $(MEMWAL_TS)
 	@cp $(MEMWAL_TS_PINS) $(MEMWAL_TS)
 	@npm ci --silent --no-fund --no-audit --ignore-scripts --prefix $(MEMWAL_TS)
+	@touch $@
+
+# The TypeScript client: every package by its hash; none of them runs a script.
+TYPESCRIPT := client/typescript
+
+test-typescript: .venv/.dev .venv/.model $(TYPESCRIPT)/node_modules/.installed
+	@$(BIN)/python -m pytest -q tests/typescript/package.py
+
+typescript-types: .venv/.dev $(TYPESCRIPT)/node_modules/.installed
+	@$(BIN)/python -m tests.generate_typescript
+
+$(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
+	@command -v npm >/dev/null || { echo "the TypeScript client needs npm"; exit 1; }
+	@npm ci --silent --no-fund --no-audit --ignore-scripts --prefix $(TYPESCRIPT)
 	@touch $@
 
 # PgBouncer is no Python package; the system's package manager has it.
@@ -318,4 +333,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
