@@ -23,6 +23,7 @@ from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import middleware
 from relayer.http.checks import ACCESS, Guard
+from relayer.http.cross_origin import CrossOrigin
 from relayer.http.dispatch import Made, call_plainly, spare_work
 from relayer.http.headers import header
 from relayer.http.openapi import Document
@@ -33,6 +34,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
+from relayer.origins import parse_origins
 from relayer.routes.metrics import metrics
 from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity
@@ -180,8 +182,12 @@ def build_app(
         is_well=readiness.write_ready,
         public_url=public_url,
     )
+    origins = parse_origins(settings.cors_origins)
     wrapped = middleware.RequestMiddleware(
-        pages, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
+        CrossOrigin(pages, origins=origins) if origins else pages,
+        timeout_s=settings.request_timeout_s,
+        stopping=stopping,
+        counts=counts,
     )
     return StripPrefix(wrapped, prefix=public_url.prefix) if public_url.prefix else wrapped
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from relayer.origins import parse_origins
+
 REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
 SOCKET_PATH_BYTES_MAX: Final = 100  # the shortest limit among systems is 103
 UPLOAD_MODELS: Final = ("manual", "sent")  # in place of a model: vectors that came with uploads
@@ -53,6 +55,9 @@ class Settings:
         "",
         "comma-separated addresses, no networks, whose X-Forwarded-Proto and -Host count where no"
         " public URL is set",
+    )
+    cors_origins: str = setting(
+        "", "comma-separated origins whose web pages may ask, such as https://app.example.org"
     )
     database_url: str = setting(
         "",
@@ -195,6 +200,10 @@ class Settings:
 
     def _check_listening(self) -> None:
         _check_public_url(self.public_url)
+        try:
+            parse_origins(self.cors_origins)
+        except ValueError as error:
+            raise SettingsError(f"RELAYER_CORS_ORIGINS: {error}") from None
         size = len(os.fsencode(Path(self.socket).absolute())) if self.socket else 0
         if size > SOCKET_PATH_BYTES_MAX:
             raise SettingsError(

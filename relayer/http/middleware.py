@@ -25,7 +25,7 @@ from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Sco
 
 from relayer import concurrency, logs
 from relayer.errors import BadRequest, RelayerError, Unavailable
-from relayer.http import bodies, rate_limits
+from relayer.http import bodies, cross_origin, rate_limits
 from relayer.http.headers import header
 from relayer.settings import Limits
 from relayer.telemetry import context, tracing
@@ -254,6 +254,7 @@ class RequestMiddleware:
                 if slot and not _is_long(message):
                     slot.release()
                 extra += rate_limits.headers(scope["state"].get(rate_limits.STATE, ()))
+                extra += cross_origin.answer_headers(scope)
                 if self._stopping.is_set():
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]

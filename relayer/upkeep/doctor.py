@@ -32,6 +32,7 @@ from relayer.identity import IdentityError
 from relayer.installation import NotInstalled, as_found, at, key_path, last_writers, own_keys
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import cause_of
+from relayer.origins import is_plain, parse_origins
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.run_file import count_workers, find_pid, find_url
@@ -114,6 +115,7 @@ async def examine(
             *await _embedder(settings, built),
             await asyncio.to_thread(_server, settings),
             _loopback(settings),
+            _cors(settings),
             _swap(settings),
         ]
     finally:
@@ -404,6 +406,17 @@ def _loopback(settings: Settings) -> Finding:
     if found:
         detail += "; behind a proxy on this machine, set RELAYER_PUBLIC_URL"
     return _to_finding("loopback", True, detail if found else "opens nothing by itself")
+
+
+def _cors(settings: Settings) -> Finding:
+    """Check that no page that may ask can be altered on its way to a browser."""
+    origins = parse_origins(settings.cors_origins)
+    plain = [origin for origin in origins if is_plain(origin)]
+    if plain:
+        detail = f"pages of {', '.join(plain)} may ask, and anybody on the way can alter them"
+        return _warning("cors", detail, "RELAYER_CORS_ORIGINS=https://app.example.org")
+    detail = f"pages of {', '.join(origins)} may ask" if origins else "no page elsewhere may ask"
+    return _to_finding("cors", True, detail)
 
 
 def _swap(settings: Settings) -> Finding:

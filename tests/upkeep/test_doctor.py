@@ -311,3 +311,19 @@ async def test_what_is_open_to_this_machine_is_told(
     found = await finding(replace(settings, **changes), "loopback")
     assert found["detail"].startswith(told)
     assert ("set RELAYER_PUBLIC_URL" in found["detail"]) is ("without" in told)
+
+
+@pytest.mark.parametrize(
+    ("origins", "state", "told"),
+    [
+        ("", "ok", "no page elsewhere may ask"),
+        ("https://a.example,http://localhost:1", "ok", "https://a.example, http://localhost:1 may"),
+        ("https://a.example,http://b.example", "warning", "pages of http://b.example may ask"),
+    ],
+)
+async def test_pages_that_may_ask_are_told(
+    settings: Settings, origins: str, state: str, told: str
+) -> None:
+    found = await finding(replace(settings, cors_origins=origins), "cors")
+    assert found["state"] == state
+    assert told in found["detail"]

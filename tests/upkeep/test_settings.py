@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relayer.origins import parse_origins
 from relayer.settings import Settings, SettingsError, list_unknown_variables, may_lack_tls
 from tests.conftest import TestDatabase
 from tests.processes import QUIET, command, running_relayer
@@ -28,6 +29,21 @@ class TestStart:
             ({"blob_store": "file: "}, "RELAYER_BLOB_STORE is postgres, file:PATH or"),
             ({"trusted_proxies": "foo"}, "foo is no address"),
             ({"trusted_proxies": "127.0.0.1, 10.0.0.0/8"}, "10.0.0.0/8 is no address"),
+            ({"cors_origins": "*"}, "list each origin"),
+            ({"cors_origins": "https://*.a.example"}, "list each origin"),
+            ({"cors_origins": "null"}, "list each origin"),
+            ({"cors_origins": "a.example"}, "a.example is no origin"),
+            ({"cors_origins": "file:///home"}, "is no origin"),
+            ({"cors_origins": "https://a.example/"}, "write https://a.example$"),
+            ({"cors_origins": "https://a.example/app"}, "write https://a.example$"),
+            ({"cors_origins": "https://A.Example"}, "write https://a.example$"),
+            ({"cors_origins": "https://ann@a.example"}, "is no origin"),
+            ({"cors_origins": "https://bücher.example"}, "is no origin"),
+            ({"cors_origins": "https://a.example:443"}, "written https://a.example by browsers"),
+            ({"cors_origins": "http://a.example:80"}, "written http://a.example by browsers"),
+            ({"cors_origins": "https://a.example:99999"}, "no port that there is"),
+            ({"cors_origins": "https://a.example b.example"}, "is no origin"),
+            ({"cors_origins": ",".join(f"https://{n}.example" for n in range(65))}, "64 at most"),
             ({"database_url": "foo"}, "RELAYER_DATABASE_URL is no URL"),
             (
                 {"database_url": "postgresql://a/b", "database_direct_url": "b"},
@@ -43,6 +59,12 @@ class TestStart:
         for url in ("https://a.example/m/", "http://127.0.0.1:8000", "http://[::1]:8000"):
             assert Settings(public_url=url).public_url == url
         assert Settings(trusted_proxies="127.0.0.1, ::1,").trusted_proxies
+        for origin in (
+            *("https://a.example", "https://a.example:8443", "http://localhost:5173"),
+            *("http://127.0.0.1:8000", "http://[::1]:8000", "tauri://localhost"),
+            "chrome-extension://abcdefghijklmnopabcdefghijklmnop",
+        ):
+            assert parse_origins(f" {origin}, {origin},") == (origin,)
 
     @pytest.mark.parametrize(
         ("url", "told"),
