@@ -175,6 +175,27 @@ class MovedTombstone(Moved, omit_defaults=True):
     taken: bool = False
 
 
+class MovedState(Moved, omit_defaults=True):
+    """The state of a memory that is at both relayers, as it holds at the other one.
+
+    Attributes:
+        expires_at: as it was given, without the namespace's life span.
+        merged: whether `superseded_by` names what it was merged into.
+        default_life: whether nobody asked for `expires_at`.
+    """
+
+    id: uuid.UUID
+    revision: Annotated[int, Meta(ge=1, le=SERIALS_MAX)]
+    pinned: bool
+    review: Literal["pending", "rejected", "contradiction"] | None
+    stale: bool
+    superseded_at: Moment | None
+    superseded_by: uuid.UUID | None
+    expires_at: Moment | None
+    merged: bool = False
+    default_life: bool = False
+
+
 FORMS: Final[tuple[type[Moved], ...]] = (
     MovedAccount,
     MovedGrant,

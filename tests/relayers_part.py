@@ -9,7 +9,6 @@ Source: SPEC.md §5-9.
 import base64
 import binascii
 import math
-import os
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +17,6 @@ from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
 from memrelay.sealed import keys, objects
-from memrelay.sealed.envelope import EPISODE, MEMORY, SUMMARY, Place, pad
 from memrelay.sealed.forms import normalize
 from memrelay.sealed.keys import NamespaceKey
 from memrelay.sealed.unlock import BOXES_MAX, HEADER_CHARS_MAX, KEYS_MAX, Unlock
@@ -26,39 +24,12 @@ from memrelay.sealed.unlock import BOXES_MAX, HEADER_CHARS_MAX, KEYS_MAX, Unlock
 DIMENSION_MAX = 4000
 HOLD_S_MAX = 300
 SKEW_MS_MAX = 300_000
-_HEADER = struct.Struct(">BBBBIQ32s16sI32s24s")
 _ROUNDS = 4
 _TOKEN_FIELDS = frozenset("wtsm")
 _MEMBERS = ("v", "relayer", "account", "sender", "iat", "hold", "keys")
-_VERSION, _SUITE = 1, 1
+_VERSION = 1
 _KID_BYTES, _NONCE_BYTES, _BOX_BYTES, _TAG_BYTES = 8, 24, 48, 16
 _ENTRY_BYTES = _KID_BYTES + _NONCE_BYTES + _BOX_BYTES
-
-
-def seal(
-    place: Place, key: NamespaceKey, record: bytes, *, created_ms: int, nonce: bytes | None = None
-) -> bytes:
-    """Return the envelope of a record; the nonce is random unless a test vector fixes it."""
-    nonce = keys.exact(nonce or os.urandom(_NONCE_BYTES), _NONCE_BYTES, "nonce")
-    keys.exact(place.account, 32, "account id")
-    if place.type not in {MEMORY, EPISODE, SUMMARY} or not 1 <= place.revision < 2**32:
-        raise Invalid("place", "An envelope has a type from 1 to 3 and a revision from 1.")
-    header = _HEADER.pack(
-        _VERSION,
-        _SUITE,
-        place.type,
-        0,
-        key.epoch,
-        created_ms,
-        place.account,
-        place.memory.bytes,
-        place.revision,
-        key.key_id,
-        nonce,
-    )
-    return header + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
-        pad(record), header, nonce, key.subkey("seal")
-    )
 
 
 def turn_vector(key: NamespaceKey, model: str, vector: Sequence[float]) -> list[float]:

@@ -104,7 +104,7 @@ def do_envelope(given: Json) -> Json:
 
 
 def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
-    stored = relayers_part.seal(
+    stored = envelope.seal_envelope(
         place(given),
         namespace_key(given),
         base64.b64decode(output["record"]),

@@ -1,6 +1,6 @@
 """An archive that was read to its end: what is in it, opened, or brought to another relayer.
 
-It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
+It does not own the bytes (`sealed/archive.py`), requests (`rows.py`, `operations/moving.py`),
 writing (`archive_writer.py`) or what people are told (`commands/transfer.py`).
 
 - A file is believed after it was read to its end once: before that nothing of it is sent or shown.
@@ -28,12 +28,12 @@ from memrelay.errors import (
     NotAuthenticated,
     NotGranted,
     ServerError,
-    TooLarge,
     UntrustedGrant,
     UntrustedRelayer,
 )
 from memrelay.evidence import Evidence
 from memrelay.models import Memory
+from memrelay.rows import PAGE_ITEMS_MAX, bare, batches, bring, measure, memory_of, whole_batches
 from memrelay.sealed.archive import (
     MAGIC,
     ChunkKey,
@@ -47,15 +47,12 @@ from memrelay.sealed.archive import (
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import Identity, account_id_of
 from memrelay.sealed.ledger import Keyring, Ledger
-from memrelay.sealed.objects import from_base64, integer, list_of, text_of, write_json
+from memrelay.sealed.objects import from_base64, integer, list_of, text_of
 from memrelay.sealed.receipts import Receipt
 from memrelay.sync_client import SyncMemoryClient
 
 Progress = Callable[[int], None]
 
-_PAGE_ITEMS_MAX = 100
-_PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
-_ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
 _HELD_BYTES = 1 << 26  # of memories with all their revisions, at once; one of them at least
 
 
@@ -228,7 +225,7 @@ def import_archive(
         )
     tally: Counter[str] = Counter()
     try:
-        client.import_page({"account": _bare(archive.account)})
+        client.import_page({"account": bare(archive.account)})
     except NotAuthenticated as error:
         raise NotGranted(
             "The account is not there, or not with this key: bring it with its founder's key first."
@@ -240,15 +237,15 @@ def import_archive(
     for page in _pages(list(archive.tombstones.values())):
         _bring_tombstones(client, page)
     differing: dict[str, str] = {}  # a row → the memory that it is a revision of
-    for batch in _batches(_memories_first(archive)):
-        outcomes = _bring(client, batch)
+    for batch in batches(_memories_first(archive)):
+        outcomes = bring(client, batch)
         tally.update(outcomes.values())
         memories = [record for record in batch if record["record"] == "memory"]
-        differing |= {r["id"]: _memory_of(r) for r in memories if outcomes[r["id"]] == "differs"}
+        differing |= {r["id"]: memory_of(r) for r in memories if outcomes[r["id"]] == "differs"}
         progress(sum(tally.values()))
     settled: dict[str, str] = {}
-    for batch in _whole_batches(_whole(archive, frozenset(differing.values()))):
-        for row, status in _bring(client, batch).items():
+    for batch in whole_batches(_whole(archive, frozenset(differing.values()))):
+        for row, status in bring(client, batch).items():
             if row in differing and settled.get(row) != "imported":
                 settled[row] = status
     tally["differs"] -= len(settled)
@@ -258,8 +255,8 @@ def import_archive(
 
 
 def _pages(records: Sequence[Record]) -> Iterator[list[Record]]:
-    for at in range(0, len(records), _PAGE_ITEMS_MAX):
-        yield [_bare(record) for record in records[at : at + _PAGE_ITEMS_MAX]]
+    for at in range(0, len(records), PAGE_ITEMS_MAX):
+        yield [bare(record) for record in records[at : at + PAGE_ITEMS_MAX]]
 
 
 def _bring_tombstones(client: SyncMemoryClient, stones: Sequence[Record]) -> None:
@@ -277,11 +274,11 @@ def _own_namespaces(archive: Archive, identity: Identity) -> list[Record]:
     """Return the namespaces, without key ids that are not those of the account's own keys: such a
     one, invented by the former relayer, would shut its namespace at the next one for good."""
     keyring = archive.ledger.keyring(identity, archive.header.created_ms)
-    found = [r | {"keys": _own_keys(keyring, r)} for r in archive.namespaces.values()]
+    found = [r | {"keys": list_own_keys(keyring, r)} for r in archive.namespaces.values()]
     return [record for record in found if record["keys"]]
 
 
-def _own_keys(keyring: Keyring, namespace: Record) -> list[Record]:
+def list_own_keys(keyring: Keyring, namespace: Record) -> list[Record]:
     """Return the ids of a namespace's keys that this key has, or has no key to compare with."""
     try:
         held = keyring.namespace_keys(text_of(namespace["name"]))
@@ -308,13 +305,13 @@ def _whole(archive: Archive, memories: frozenset[str]) -> Iterator[list[Record]]
     """
     sizes: Counter[str] = Counter()
     for row in archive.rows():
-        if _memory_of(row) in memories:
-            sizes[_memory_of(row)] += _size(row)
+        if memory_of(row) in memories:
+            sizes[memory_of(row)] += measure(row)
     for portion in _portions(sizes):
         groups: dict[str, list[Record]] = {memory: [] for memory in portion}
         for row in archive.rows():
-            if _memory_of(row) in groups:
-                groups[_memory_of(row)].append(row)
+            if memory_of(row) in groups:
+                groups[memory_of(row)].append(row)
         for rows in groups.values():
             yield sorted(rows, key=lambda row: (row["revision_of"] is not None, row["revision"]))
 
@@ -330,102 +327,6 @@ def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         held += size
     if portion:
         yield portion
-
-
-def _whole_batches(groups: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """Yield requests in which each memory has its earlier revisions with it: a newer revision
-    counts where the one that is there comes along with it.
-
-    One with more of them than a request takes comes again with each part of them.
-    """
-    batch: list[Record] = []
-    held = 0
-    for group in groups:
-        for part in _parts(group):
-            size = sum(map(_size, part))
-            if batch and (held + size > _PAGE_BYTES or len(batch) + len(part) > _PAGE_ITEMS_MAX):
-                yield batch
-                batch, held = [], 0
-            batch += part
-            held += size
-    if batch:
-        yield batch
-
-
-def _parts(group: list[Record]) -> Iterator[list[Record]]:
-    memory, *earlier = group
-    if sum(map(_size, group)) > _PAGE_BYTES:
-        earlier = [_without_index(row) for row in earlier]
-        if _size(memory) + max(map(_size, earlier), default=0) > _ROW_BYTES_MAX:
-            memory = _without_index(memory)
-    part, held = [memory], _size(memory)
-    for row in earlier:
-        full = len(part) == _PAGE_ITEMS_MAX or held + _size(row) > _ROW_BYTES_MAX
-        if full and len(part) > 1:
-            yield part
-            part, held = [memory], _size(memory)
-        part.append(row)
-        held += _size(row)
-    yield part
-
-
-def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
-    """Send rows; what became of each, by its id. One that the relayer cannot even read is refused
-    by itself: none keeps all others from coming."""
-    try:
-        return _send_batch(client, batch)
-    except (BadRequest, TooLarge) as error:
-        if not error.code.startswith("request."):
-            raise
-    if len(batch) == 1:
-        return {batch[0]["id"]: "refused"}
-    half = len(batch) // 2
-    return _bring(client, batch[:half]) | _bring(client, batch[half:])
-
-
-def _send_batch(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
-    rows: dict[str, list[Record]] = {"memories": [], "episodes": []}
-    for record in batch:
-        rows["memories" if record["record"] == "memory" else "episodes"].append(_bare(record))
-    outcomes = {row.id: row.status for row in client.import_page(rows).results}
-    if outcomes.keys() != {record["id"] for record in batch}:
-        raise UntrustedRelayer("results", "The relayer answered for other rows than it got.")
-    return outcomes
-
-
-def _memory_of(record: Record) -> str:
-    return text_of(record.get("revision_of") or record["id"])
-
-
-def _bare(record: Record) -> Record:
-    return {name: value for name, value in record.items() if name not in {"record", "again"}}
-
-
-def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Yield records in requests of their size; a row too large goes without its index."""
-    batch: list[Record] = []
-    held = 0
-    for row in records:
-        large = _size(row) > _ROW_BYTES_MAX and row["record"] == "memory"
-        record = _without_index(row) if large else row
-        size = _size(record)
-        if batch and (held + size > _PAGE_BYTES or len(batch) == _PAGE_ITEMS_MAX):
-            yield batch
-            batch, held = [], 0
-        batch.append(record)
-        held += size
-    if batch:
-        yield batch
-
-
-def _without_index(row: Record) -> Record:
-    """Return a memory's row without vectors and words: they are made again where it arrives, as
-    soon as somebody lends its key."""
-    return row | {"vectors": [], "postings": None}
-
-
-def _size(record: Record) -> int:
-    return len(write_json(record))
 
 
 def open_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:

@@ -130,6 +130,8 @@ class MemoryClient(Client):
     live_epochs = _make_awaited(Rotating.live_epochs)
     rotation = _make_awaited(Rotating.rotation)
     receipts = _make_awaited(Keyholders.receipts)
+    receipt_page = _make_awaited(Keyholders.receipt_page)
+    inventory_page = _make_awaited(Keyholders.inventory_page)
     checkpoint = _make_awaited(Keyholders.checkpoint)
     verify = _make_awaited(Keyholders.verify)
     account = _make_awaited(Keyholders.account)

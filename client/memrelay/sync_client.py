@@ -116,6 +116,8 @@ class SyncMemoryClient(SyncConnection):
     live_epochs = _make_blocking(Rotating.live_epochs)
     rotation = _make_blocking(Rotating.rotation)
     receipts = _make_blocking(Keyholders.receipts)
+    receipt_page = _make_blocking(Keyholders.receipt_page)
+    inventory_page = _make_blocking(Keyholders.inventory_page)
     checkpoint = _make_blocking(Keyholders.checkpoint)
     verify = _make_blocking(Keyholders.verify)
     account = _make_blocking(Keyholders.account)

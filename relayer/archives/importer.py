@@ -1,7 +1,7 @@
-"""The import from another relayer, in order: grants, account, namespaces, erasures, rows.
+"""The import from another relayer, in order: grants, account, namespaces, erasures, rows, states.
 
-Not here: reading it there (`exporter.py`), judging and writing rows (`row_importer.py`), SQL
-(`database.imports`). Source: SPEC §17.2.
+Not here: reading it there (`exporter.py`), judging and writing rows (`row_importer.py`), states
+(`state_importer.py`), SQL (`database.imports`). Source: SPEC §17.2.
 
 - Doing it all again changes nothing.
 - Keys of the account elsewhere belong to nobody here until they sign a request of their own
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from relayer.archives.grant_importer import GrantImporter
 from relayer.archives.row_importer import PLACES_MAX, RowImporter
+from relayer.archives.state_importer import take_states
 from relayer.archives.validation import ERASED, UNCHANGED, hash_of, unique
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import episodes
@@ -27,6 +28,7 @@ from relayer.portable import (
     MovedGrant,
     MovedMemory,
     MovedNamespace,
+    MovedState,
     MovedTombstone,
 )
 from relayer.preferences import DEFAULTS
@@ -52,6 +54,7 @@ class Arrival:
     tombstones: Sequence[MovedTombstone]
     memories: Sequence[MovedMemory]
     episodes: Sequence[MovedEpisode]
+    states: Sequence[MovedState] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,10 @@ class Importer:
             receipts += signed
         if arrival.memories or arrival.episodes:
             more, signed = await self._take_rows(access, arrival.memories, arrival.episodes)
+            results += more
+            receipts += signed
+        if arrival.states:
+            more, signed = await take_states(self._ledger, access, arrival.states)
             results += more
             receipts += signed
         return Arrived(accepted, results, receipts)

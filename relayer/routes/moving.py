@@ -24,6 +24,7 @@ from relayer.portable import (
     MovedGrant,
     MovedMemory,
     MovedNamespace,
+    MovedState,
     MovedTombstone,
 )
 from relayer.routes import shapes
@@ -50,6 +51,9 @@ class ImportBody(bodies.Change):
         default_factory=list
     )
     episodes: Annotated[list[MovedEpisode], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+    states: Annotated[list[MovedState], Meta(max_length=Limits.page_limit_max)] = field(
         default_factory=list
     )
 
@@ -123,6 +127,7 @@ def arrival_of(body: ImportBody) -> Arrival:
         tombstones=body.tombstones,
         memories=body.memories,
         episodes=body.episodes,
+        states=body.states,
     )
 
 

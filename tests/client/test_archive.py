@@ -370,7 +370,8 @@ def edited_since(
         exported(scene)
         archive = open_archive(scene.archive, scene.founder, account)
         for name, size in sizes.items():
-            monkeypatch.setattr(f"memrelay.archive_reader.{name}", size)
+            module = "archive_reader" if name == "_HELD_BYTES" else "rows"
+            monkeypatch.setattr(f"memrelay.{module}.{name}", size)
         monkeypatch.setattr(SyncMemoryClient, "import_page", watched)
         tally = import_archive(there, archive, quiet)
         assert (tally["differs"], tally["refused"]) == (0, 0)
@@ -392,7 +393,7 @@ def test_a_large_memory_that_was_edited_since_comes_too(
     edited_since(scene, monkeypatch, [large], [f"{text} New."])
 
 
-@pytest.mark.parametrize("sizes", [{"_PAGE_ITEMS_MAX": 3}, {"_PAGE_BYTES": 1, "_ROW_BYTES_MAX": 1}])
+@pytest.mark.parametrize("sizes", [{"PAGE_ITEMS_MAX": 3}, {"_PAGE_BYTES": 1, "_ROW_BYTES_MAX": 1}])
 def test_a_memory_with_more_revisions_than_a_request_has_comes_too(
     found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int]
 ) -> None:
@@ -419,7 +420,7 @@ def test_many_memories_that_were_edited_since_take_few_requests_and_passes(
         return whole(archive)
 
     monkeypatch.setattr(Archive, "rows", counted)
-    sizes = {"_HELD_BYTES": 60_000, "_PAGE_ITEMS_MAX": 8}
+    sizes = {"_HELD_BYTES": 60_000, "PAGE_ITEMS_MAX": 8}
     requests = edited_since(scene, monkeypatch, memories, ["Edited."], **sizes)
     assert [len(rows) for rows in requests if rows] == [8] * 10
     assert 6 < len(passes) < 12
@@ -429,7 +430,7 @@ def test_an_import_goes_on_where_it_broke_off(
     found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each of its requests, before or behind it; nothing doubles, and nothing erased returns."""
-    monkeypatch.setattr("memrelay.archive_reader._PAGE_ITEMS_MAX", 4)
+    monkeypatch.setattr("memrelay.rows.PAGE_ITEMS_MAX", 4)
     scene = found("sealed")
     with scene.client(scene.founder) as client:
         ids = [m.id for m in client.remember_many([f"Note {n}." for n in range(9)])]

@@ -15,12 +15,13 @@ from memrelay.sealed.envelope import (
     open_envelope,
     pad,
     read_header,
+    seal_envelope,
     unpad,
 )
 from memrelay.sealed.keys import NamespaceKey, Root, account_text, hash_256
 from memrelay.sealed.objects import to_base64, write_json
 from memrelay.sealed.unlock import Unlock, build_unlock
-from tests.relayers_part import open_unlock, seal, turn_vector
+from tests.relayers_part import open_unlock, turn_vector
 
 NOW_MS = 1_700_000_000_000
 MEMORY = UUID("00000000-0000-4000-8000-000000000001")
@@ -34,7 +35,7 @@ def place(example, **changes):
 @pytest.mark.parametrize("size", [0, 1, 252, 253, 5000, 100_000])
 def test_a_record_comes_back(example, size):
     record = bytes(n % 251 for n in range(size))
-    envelope = seal(place(example), example.team, record, created_ms=NOW_MS)
+    envelope = seal_envelope(place(example), example.team, record, created_ms=NOW_MS)
     assert open_envelope(place(example), example.team, envelope) == record
     assert read_header(envelope).created_ms == NOW_MS
 
@@ -70,14 +71,14 @@ def test_damaged_padding_is_refused(plaintext):
 
 def test_equal_records_give_different_envelopes(example):
     first, second = (
-        seal(place(example), example.team, b"same", created_ms=NOW_MS) for _ in range(2)
+        seal_envelope(place(example), example.team, b"same", created_ms=NOW_MS) for _ in range(2)
     )
     assert blob_id(first) != blob_id(second)
     assert len(first) == 396
 
 
 def test_every_byte_of_header_and_tag_is_bound(example):
-    envelope = seal(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
     for position in (*range(124), 200, len(envelope) - 1):
         changed = bytearray(envelope)
         changed[position] ^= 1
@@ -86,7 +87,7 @@ def test_every_byte_of_header_and_tag_is_bound(example):
 
 
 def test_an_envelope_opens_only_in_its_place(example):
-    envelope = seal(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
     places = {
         "type": place(example, type=2),
         "account": place(example, account=bytes(32)),
@@ -107,7 +108,7 @@ def test_an_envelope_opens_only_in_its_place(example):
 
 @pytest.mark.parametrize("size", [0, 123, 124, 395])
 def test_short_envelopes_are_refused(example, size):
-    envelope = seal(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
     with pytest.raises(Invalid) as caught:
         open_envelope(place(example), example.team, envelope[:size])
     assert caught.value.code == "length"
@@ -118,7 +119,7 @@ def test_short_envelopes_are_refused(example, size):
 def test_types_and_revisions_outside_the_format_are_not_sealed(example):
     for wrong in (place(example, type=0), place(example, type=4), place(example, revision=0)):
         with pytest.raises(Invalid):
-            seal(wrong, example.team, b"", created_ms=NOW_MS)
+            seal_envelope(wrong, example.team, b"", created_ms=NOW_MS)
 
 
 SECRET = bytes([5]) * 32

@@ -37,11 +37,10 @@ from memrelay.events import EVENT_BYTES_MAX, EventReader
 from memrelay.evidence import Evidence
 from memrelay.exchange import Incoming, Received
 from memrelay.models import Memory, Usage
-from memrelay.sealed.envelope import MEMORY, Place, blob_id
+from memrelay.sealed.envelope import MEMORY, Place, blob_id, seal_envelope
 from memrelay.sealed.objects import to_base64
 from tests import hostile
 from tests.fuzz.parsers.answers import AT, ID, OPERATIONS, RICH
-from tests.relayers_part import seal
 
 OTHER = "1b5e9f3c-2d1a-4c8b-9e7f-112233445566"
 
@@ -193,7 +192,7 @@ class TestOperations:
         for record in (b'{"a":' * 100_000, b"[]", b'{"ns": 5}', b"{}"):
             key = hostile.ROOT.namespace_key(hostile.ACCOUNT, "team")
             place = Place(MEMORY, hostile.ACCOUNT, UUID(ID), 1)
-            data = seal(place, key, record, created_ms=hostile.NOW_MS)
+            data = seal_envelope(place, key, record, created_ms=hostile.NOW_MS)
             item = {**RICH["items"][0], "blob_id": blob_id(data), "size": len(data)}
             blob = {"blob_id": blob_id(data), "data": to_base64(data), "problem": None}
             answer = {**RICH, "receipts": [], "items": [item], "blobs": [blob]}

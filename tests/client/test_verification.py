@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from memrelay.sealed.envelope import Place, blob_id
+from memrelay.sealed.envelope import Place, blob_id, seal_envelope
 from memrelay.sealed.receipts import Checkpoint, Receipt
 from memrelay.verification import (
     NEW_STATE,
@@ -19,7 +19,6 @@ from memrelay.verification import (
     judge_newest,
     judge_state,
 )
-from tests.relayers_part import seal
 
 MEMORY = "0190a8a0-0000-7000-8000-000000000001"
 OTHER = "0190a8a0-0000-7000-8000-000000000002"
@@ -231,7 +230,7 @@ def test_grants_are_those_that_receipts_name():
 
 def sealed(example, **changes):
     place = Place(1, example.account, uuid.UUID(MEMORY), 1)
-    data = seal(replace(place, **changes), example.team, b"{}", created_ms=1)
+    data = seal_envelope(replace(place, **changes), example.team, b"{}", created_ms=1)
     return data, item(blob_id=blob_id(data))
 
 

@@ -469,7 +469,7 @@ async def test_writers_meanwhile_are_no_finding(scene):
             done.append(what)
 
         kept = [await busy.remember(f"Note {n}.") for n in range(3)]
-        original = client._operations._inventory
+        original = client._operations.inventory_page
 
         def between(names, cursor):
             nonlocal has_run
@@ -478,7 +478,7 @@ async def test_writers_meanwhile_are_no_finding(scene):
                 yield from interfere(client, busy, kept)
             return (yield from original(names, cursor))
 
-        client._operations._inventory = between
+        client._operations.inventory_page = between
         found = await client.verify(progress=meddle)
         assert found.findings == ()
         assert has_run

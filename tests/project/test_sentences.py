@@ -24,6 +24,7 @@ PLAIN = {
     "client/docs/mcp.md": (17.0, 0.0),
     "client/docs/openai.md": (17.0, 0.0),
     "client/docs/openclaw.md": (17.0, 0.0),
+    "client/docs/sync.md": (17.0, 0.0),
     "client/docs/teams.md": (17.0, 0.0),
     "client/docs/troubleshooting.md": (17.0, 0.0),
     "client/openclaw/skills/memrelay/SKILL.md": (17.0, 0.0),

@@ -19,7 +19,6 @@ from relayer.sealed import envelope as server
 from relayer.sealed import unlock as server_unlock
 from relayer.sealed.keys import Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError, from_base64url, to_base64url
-from tests import relayers_part
 from tests import scenarios as sc
 from tests.properties.drawn import (
     ACCOUNT,
@@ -59,7 +58,7 @@ def sealed(place: Place, epoch: int, name: str, record: bytes, created_ms: int) 
     where = client.Place(kind, ACCOUNT, memory, revision)
     return {
         "server": server.seal(ours, address, record, created_ms=created_ms),
-        "client": relayers_part.seal(where, theirs, record, created_ms=created_ms),
+        "client": client.seal_envelope(where, theirs, record, created_ms=created_ms),
     }
 
 

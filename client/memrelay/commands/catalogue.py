@@ -67,6 +67,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "import": "Store memories and conversations of other programs' files.",
         "export": "Write memories to files for people, or all to an archive.",
     },
+    "sync": {"sync": "Bring two relayers of the account into step."},
     "mcp": {"mcp": "Offer the memory to an MCP client."},
     "doctor": {"doctor": "Say what is wrong, and what to type."},
     "gateway": {

@@ -321,7 +321,7 @@ class Audit(Forgetting):
         ids = None if doubtful is None else {item for item, _ in doubtful}
         unproven, cursor = 0, ""
         while True:
-            page, following = yield from self._inventory(names, cursor)
+            page, following = yield from self.inventory_page(names, cursor)
             wanted = [i for i in page if ids is None or i.place[0] in ids]
             for item in wanted:
                 present.add(item.place)
@@ -340,9 +340,10 @@ class Audit(Forgetting):
             found += _find_missing(exam.promises, present, names, ids)
         return found, unproven
 
-    def _inventory(
+    def inventory_page(
         self, names: Sequence[str] | None, cursor: str
     ) -> Operation[tuple[Sequence[Item], str | None]]:
+        """Return a page of what is stored, by name, and the cursor of the next one."""
         query: dict[str, Any] = {"cursor": cursor, "limit": PAGE}
         query |= {} if names is None else {"namespaces": list(names)}
         page = Inventory.from_json((yield from self._get("/v1/inventory", query)))

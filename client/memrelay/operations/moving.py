@@ -155,7 +155,7 @@ def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Im
     """Return what the relayer says became of a page of what is brought to it.
 
     Raises:
-        UntrustedRelayer: it says that it took a row in, and no receipt names it with its bytes.
+        UntrustedRelayer: it says that it took a row or a state in, and no receipt names it.
     """
     answer = yield from operations.session.call(
         Call(
@@ -188,8 +188,14 @@ def _check_vouched(
     page: Mapping[str, Any], results: Iterable[RowOutcome], vouched: set[RowName]
 ) -> None:
     rows = {row["id"]: row for name in ("memories", "episodes") for row in page.get(name, ())}
+    decided = {one["id"]: one["revision"] for one in page.get("states", ())}
+    named = {(item, revision) for item, revision, _ in vouched}
     for one in results:
-        if one.status == IMPORTED and _name_row(rows.get(one.id, {})) not in vouched:
+        if one.id in rows:
+            is_named = _name_row(rows[one.id]) in vouched
+        else:
+            is_named = (one.id, decided.get(one.id)) in named
+        if one.status == IMPORTED and not is_named:
             raise UntrustedRelayer("receipt", "A row that was taken in came without its receipt.")
 
 

@@ -1,6 +1,7 @@
 """Envelopes as a client reads them: their header, the record inside, its padding, their name.
 
-It does not own keys (`keys.py`). Sealing an envelope is the relayer's part.
+It does not own keys (`keys.py`). Sealing is the relayer's part, but for what two relayers' edits
+come to (`replication/`).
 
 - Everything that places an envelope (account, memory, revision, epoch, key) is bound into it, so a
   swapped row or an old revision fails to open.
@@ -9,6 +10,7 @@ Source: SPEC.md §7.
 """
 
 import base64
+import os
 import struct
 from dataclasses import dataclass
 from uuid import UUID
@@ -17,7 +19,7 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
-from memrelay.sealed.keys import NamespaceKey, hash_256
+from memrelay.sealed.keys import NamespaceKey, exact, hash_256
 
 ENVELOPE_BYTES_MIN = 396
 MEMORY, EPISODE, SUMMARY = 1, 2, 3
@@ -25,6 +27,7 @@ MEMORY, EPISODE, SUMMARY = 1, 2, 3
 _VERSION, _SUITE = 1, 1
 _HEADER = struct.Struct(">BBBBIQ32s16sI32s24s")
 _STEP_BYTES_MIN = 256
+_NONCE_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,36 @@ def unpad(plaintext: bytes) -> bytes:
     if len(record) != length or pad(record) != plaintext:
         raise Invalid("padding", "An envelope's padding is damaged.")
     return record
+
+
+def seal_envelope(
+    place: Place, key: NamespaceKey, record: bytes, *, created_ms: int, nonce: bytes | None = None
+) -> bytes:
+    """Return the envelope of a record; the nonce is random unless a test vector fixes it.
+
+    Raises:
+        Invalid: `place`, when there is no such type or revision.
+    """
+    nonce = exact(nonce or os.urandom(_NONCE_BYTES), _NONCE_BYTES, "nonce")
+    exact(place.account, 32, "account id")
+    if place.type not in {MEMORY, EPISODE, SUMMARY} or not 1 <= place.revision < 2**32:
+        raise Invalid("place", "An envelope has a type from 1 to 3 and a revision from 1.")
+    header = _HEADER.pack(
+        _VERSION,
+        _SUITE,
+        place.type,
+        0,
+        key.epoch,
+        created_ms,
+        place.account,
+        place.memory.bytes,
+        place.revision,
+        key.key_id,
+        nonce,
+    )
+    return header + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
+        pad(record), header, nonce, key.subkey("seal")
+    )
 
 
 def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
