@@ -4,6 +4,7 @@
 themselves stand in `client/typescript/test/`.
 """
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from memrelay import SyncMemoryClient
+from memrelay.secure_files import write_private
 from tests import generate_typescript
 from tests.processes import RunningRelayer, running_relayer
 
@@ -57,3 +60,22 @@ def test_every_vector_in_chromium() -> None:
 
 def test_a_real_relayer(relayer: RunningRelayer) -> None:
     npm("test:live", MEMRELAY_TEST_URL=relayer.url)
+
+
+def test_both_clients_share_a_profile_and_what_they_verified(
+    relayer: RunningRelayer, tmp_path: Path
+) -> None:
+    """Each reads what the other wrote, and neither is shown less than the other was."""
+    path = tmp_path / "profile.json"
+    account = relayer.command("account", "create", "--custody", "sealed")
+    members = ("account_id", "private_key", "relayer_key")
+    write_private(path, {"url": relayer.url} | {name: account[name] for name in members})
+    with SyncMemoryClient.from_profile(path) as client:
+        client.remember("Anna prefers tea.")
+    shared = [PACKAGE / "build/shared.js", path]
+    done = subprocess.run(["node", *shared], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["Anna prefers tea."]
+    with SyncMemoryClient.from_profile(path) as client:
+        assert client.recall("coffee").results[0].text == "Bert prefers coffee."
+        seen = client.session.trust_store.value
+        assert seen.receipt_seq == client.receipts()[-1].seq

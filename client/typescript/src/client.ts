@@ -6,7 +6,7 @@
 
 import { ConfigError } from "./errors.ts";
 import type { MemrelayError } from "./errors.ts";
-import { Keyholders } from "./operations/keyholders.ts";
+import { Following } from "./operations/following.ts";
 import { accountIdOf, accountText, Identity } from "./sealed/keys.ts";
 import { Session } from "./session.ts";
 import { checkProfile, type Profile } from "./settings.ts";
@@ -39,7 +39,7 @@ export interface ClientOptions {
 }
 
 /** One key's client of one relayer. */
-export class Client extends Keyholders {
+export class Client extends Following {
   constructor(profile: Profile, options: ClientOptions = {}) {
     const { holdS = HOLD_S } = options;
     if (!Number.isInteger(holdS) || holdS < 0 || holdS > HOLD_S) {

@@ -127,7 +127,7 @@ const PRIVATE: RequestInit = Object.fromEntries(
 /** A time that runs out, or is ended by a caller; more bytes of an answer make it longer. */
 export class Countdown {
   readonly #ending = new AbortController();
-  readonly #startedMs = performance.now();
+  #startedMs = performance.now();
   readonly #timeoutMs: number;
   readonly #outer: AbortSignal | undefined;
   readonly #onAbort = (): void => this.#ending.abort();
@@ -154,6 +154,12 @@ export class Countdown {
       this.#isOver = true;
       this.#ending.abort();
     }, Math.max(0, endMs - performance.now()));
+  }
+
+  /** Begins anew, as of a stream that showed a sign of life. */
+  restart(): void {
+    this.#startedMs = performance.now();
+    this.extend(0);
   }
 
   stop(): void {

@@ -22,8 +22,16 @@ export type {
 } from "./operations/writing.ts";
 export type { EditOptions, StateChange } from "./operations/correcting.ts";
 export type { ForgetFilters, ForgetOptions, Forgotten } from "./operations/forgetting.ts";
+export type { FollowOptions, MemoryEvent } from "./operations/following.ts";
 export type { AddedKey, FoundingOptions, KeyWish } from "./operations/keyholders.ts";
 
+export {
+  finishJoining,
+  type Joined,
+  type Joining,
+  type JoinOptions,
+  requestToJoin,
+} from "./joining.ts";
 export { fromBase64, fromHex, toBase64, toBase64Url, toHex } from "./bytes.ts";
 export { blobId, openEnvelope, readEnvelopeHeader } from "./sealed/envelope.ts";
 export type { Grant, Role, ScopeEntry } from "./sealed/grants.ts";
@@ -44,6 +52,7 @@ export {
   readReceipt,
   type Receipt,
 } from "./sealed/receipts.ts";
+export { randomUuid } from "./sealed/primitives.ts";
 export { recoverIdentity, recoveryLines } from "./sealed/recovery.ts";
 export { readStatement, type Statement } from "./sealed/statement.ts";
 export { signRequest } from "./signing.ts";

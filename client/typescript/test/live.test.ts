@@ -1,14 +1,23 @@
 /** The client against a real relayer, whose address is in MEMRELAY_TEST_URL. */
 
 import assert from "node:assert/strict";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "node:test";
+import { inspect } from "node:util";
 
 import {
+  accountBytes,
   Client,
+  ConfigError,
   Conflict,
+  finishJoining,
   Identity,
+  Invalid,
+  makeFingerprint,
   MemoryTrustStore,
   newProfile,
   NotAllowed,
@@ -19,10 +28,13 @@ import {
   readJoinRequests,
   recoverIdentity,
   recoveryLines,
+  requestToJoin,
+  toHex,
   TransportError,
   UntrustedRelayer,
   writeJoinRequest,
 } from "../src/index.ts";
+import { FileTrustStore, loadProfile, saveProfile } from "../src/profile.ts";
 
 const url = process.env["MEMRELAY_TEST_URL"];
 if (url === undefined) throw new Error("MEMRELAY_TEST_URL names no relayer.");
@@ -175,4 +187,72 @@ test("nobody listens", async () => {
   await assert.rejects(client.recall("tea"), (error: unknown) => {
     return error instanceof TransportError && !error.sent;
   });
+});
+
+test("events are told as they happen, and from a place on", async () => {
+  const { client } = await found("sealed");
+  const first = await client.remember("One.");
+  const second = await client.remember("Two.");
+  const past = [];
+  for await (const event of client.events({ after: 0, follow: false })) past.push(event);
+  const written = past.filter((event) => event.type === "memory.written");
+  assert.deepEqual(written.flatMap((event) => event.ids), [first.id, second.id]);
+  const rest = [];
+  const after = written[0]!.place!;
+  for await (const event of client.events({ after, follow: false })) rest.push(event);
+  assert.deepEqual(rest.filter((event) => event.receipt_seq !== null), [written[1]]);
+  const ending = new AbortController();
+  const live = client.events({ after: written[1]!.place!, signal: ending.signal });
+  const next = live.next();
+  const third = await client.remember("Three.");
+  assert.deepEqual((await next).value?.ids, [third.id]);
+  const reason = new Error("enough");
+  const waiting = live.next();
+  ending.abort(reason);
+  await assert.rejects(waiting, reason);
+});
+
+test("a key asks to be let in, and finds the account that did", async () => {
+  const { client } = await found("sealed");
+  await client.remember("Hello.", { namespace: "team" });
+  const joining = await requestToJoin(url!, { label: "laptop", accountId: client.accountId });
+  await assert.rejects(finishJoining(joining), NotAuthenticated);
+  await client.admit(readJoinRequests(joining.request)[0]!, { namespaces: ["team"] });
+  const joined = await finishJoining(joining);
+  assert.deepEqual(joined.namespaces, ["team"]);
+  assert.equal(joined.accountFingerprint, makeFingerprint(accountBytes(client.accountId)));
+  const laptop = new Client(joined.profile);
+  assert.equal((await laptop.list()).memories[0]?.text, "Hello.");
+  const stranger = await found("sealed");
+  const other = await requestToJoin(url!, { accountId: client.accountId });
+  const [request] = readJoinRequests(other.request);
+  await assert.rejects(stranger.client.admit(request!, { namespaces: null }), (error: unknown) => {
+    return error instanceof Invalid && error.code === "request.account";
+  });
+});
+
+test("a profile is written, read again and private", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "memrelay-"));
+  try {
+    const { profile } = await found("sealed");
+    const path = await saveProfile(profile, join(folder, "deep", "profile.json"));
+    const read = await loadProfile(path, { MEMRELAY_NAMESPACE: "team" });
+    assert.equal(read.private_key, profile.private_key);
+    assert.equal(read.namespace, "team");
+    const trustStore = new FileTrustStore(path, profile.account_id);
+    await new Client(read, { trustStore }).remember("Kept.");
+    assert.equal((await trustStore.read())?.sealed, true);
+    await chmod(path, 0o644);
+    await assert.rejects(loadProfile(path), ConfigError);
+    await assert.rejects(loadProfile(join(folder, "none.json")), ConfigError);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("keys show themselves nowhere", () => {
+  const identity = Identity.generate();
+  const shown = inspect(identity, { depth: 9 }) + JSON.stringify({ identity });
+  assert.ok(!shown.includes(identity.seedHex()));
+  assert.ok(!shown.includes(toHex(identity.exchangeSecret)));
 });
