@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bench import (
+    agents,
     clients,
     fairness,
     ingest,
@@ -55,6 +56,7 @@ PARTS: Final[dict[str, Part]] = {
     "clients": clients,
     "fairness": fairness,
     "process": process,
+    "agents": agents,
     "million": million,
     "others": others,
     "models": models,

@@ -28,6 +28,7 @@ from memrelay.errors import (
     NotAllowed,
     NotGranted,
     ServerError,
+    UntrustedGrant,
     UntrustedRelayer,
 )
 from memrelay.exchange import (
@@ -62,6 +63,7 @@ log = logging.getLogger("memrelay")
 GRANTS_AGE_MS_MAX = 600_000
 _HEADERS_MAX = 64
 _SAVE_EVERY_S = 5.0
+_SAVE_SERIALS_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +180,9 @@ class Session:
         self._hold_s = hold_s
         self._clock = clock
         self.monotonic = monotonic
-        self._saved_s = monotonic()
+        self._saved_s = (
+            monotonic() - _SAVE_SERIALS_EVERY_S
+        )  # a first change of keys is saved at once
         self._unsaved = self._due = False
         self._statement: Statement | None = None
         self._succession: tuple[bytes, ...] = ()
@@ -379,6 +383,23 @@ class Session:
             self._headers.clear()
         return self._keyring
 
+    def note_change(self, kind: str, signed: bytes) -> None:
+        """Take note of a grant or revocation of this client's that the relayer has accepted.
+
+        Whoever gives keys to many agents would else load all that were given before for each.
+        """
+        ledger = self._ledger
+        if ledger is None:
+            return
+        try:
+            entry = ledger.append(kind, signed)
+        except UntrustedGrant:  # the ledger was loaded meanwhile, or is another serial's
+            self.forget_grants()
+            return
+        self._note(grant_serial=ledger.serial)
+        if entry.recipient == self.identity.public_key:
+            self.forget_grants()  # this key holds something else by that
+
     def forget_grants(self) -> None:
         """Load the grants again before the next use."""
         self._ledger = self._keyring = None
@@ -517,11 +538,14 @@ class Session:
 
     def _note(self, **values: Any) -> None:
         before, after = self._seen.note(**values)
-        trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq", "succession")
+        trust = ("relayer_key", "sealed", "epoch", "checked_seq", "succession")
         changed = any(getattr(before, name) != getattr(after, name) for name in trust)
-        changed |= after.receipt_serial > max(before.receipt_serial, before.grant_serial)
-        # Receipts come with every write: those are saved now and then, and at the end.
-        self._due |= changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S
+        serial = max(before.receipt_serial, before.grant_serial)
+        is_risen = max(after.receipt_serial, after.grant_serial) > serial
+        # Receipts come with every write: those are saved now and then, and at the end. So are the
+        # serials of whoever gives keys to thousands, but sooner.
+        age_s = self.monotonic() - self._saved_s
+        self._due |= changed or age_s >= (_SAVE_SERIALS_EVERY_S if is_risen else _SAVE_EVERY_S)
 
     def _save_when_due(self) -> Operation[None]:
         """Save what was noted, where that is due."""

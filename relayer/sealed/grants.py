@@ -355,7 +355,11 @@ class Chain:
         self.epoch = 0  # the newest that any grant names
         self.bytes = 0  # of all its objects
         self.items: list[Grant | Revocation] = []  # the one of serial n has the place n - 1
-        self.grants: dict[PublicKey, list[Grant]] = {}
+        # An account may have thousands, and each change copies the chain: what is held is not.
+        self.grants: dict[PublicKey, tuple[Grant, ...]] = {}
+        self.uuids: set[uuid.UUID] = set()
+        # Namespace (None: a root) and epoch → the grants that name its key, with the key's id.
+        self.naming: dict[tuple[Namespace | None, int], tuple[tuple[Grant, bytes], ...]] = {}
         self.revoked_at: dict[PublicKey, int] = {}
         self.key_ids: dict[tuple[Namespace, int], bytes] = {}  # as grants name them first
         self.founder: PublicKey | None = None
@@ -368,7 +372,8 @@ class Chain:
         other.serial, other.founder = self.serial, self.founder
         other.epoch, other.bytes = self.epoch, self.bytes
         other.items = list(self.items)
-        other.grants = {key: list(grants) for key, grants in self.grants.items()}
+        other.grants, other.naming = dict(self.grants), dict(self.naming)
+        other.uuids = set(self.uuids)
         other.revoked_at = dict(self.revoked_at)
         other.key_ids = dict(self.key_ids)
         other._successors = dict(self._successors)
@@ -397,9 +402,12 @@ class Chain:
             raise CryptoError("serials rise by one")
         if isinstance(item, Grant):
             self._depths[item.serial] = self._check_grant(item)
-            self.grants.setdefault(item.recipient, []).append(item)
+            self.grants[item.recipient] = (*self.grants.get(item.recipient, ()), item)
+            self.uuids.add(item.grant)
             self.epoch = max(self.epoch, *(entry.epoch for entry in item.scope))
             for entry in item.scope:
+                place = entry.namespace, entry.epoch
+                self.naming[place] = (*self.naming.get(place, ()), (item, entry.key_id))
                 if entry.namespace is not None:
                     self.key_ids.setdefault((entry.namespace, entry.epoch), entry.key_id)
         else:
@@ -411,8 +419,12 @@ class Chain:
 
     def live(self, key: PublicKey, now_ms: int) -> list[Grant]:
         """Return the unexpired grants of `key` above its last revocation."""
-        floor = self.revoked_at.get(key, 0)
-        return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
+        return [grant for grant in self.grants.get(key, ()) if self.is_live(grant, now_ms)]
+
+    def is_live(self, grant: Grant, now_ms: int) -> bool:
+        """Return true if a grant of this chain counts at this time."""
+        floor = self.revoked_at.get(grant.recipient, 0)
+        return grant.serial > floor and not grant.expired(now_ms)
 
     def leaves_out(self, grant: Grant, now_ms: int) -> bool:
         """Return true if a grant ends epochs whose keys its recipient uses until it counts."""

@@ -42,8 +42,6 @@ from relayer.tenants.new_grants import (
     check_names,
     check_scope,
     check_use,
-    named_by_live,
-    uuids_of,
 )
 
 NIL: Final = uuid.UUID(int=0)  # stands in receipts for a revocation, which has no id
@@ -83,8 +81,8 @@ class Granting:
         try:
             items = [parse_grant(signed) for signed in grants]
             for item in items:
-                check_use(item, uuids_of(chain), to_ms(self._clock()))
-                check_scope(item, named_by_live(chain, to_ms(self._clock())))
+                check_use(item, chain.uuids, to_ms(self._clock()))
+                check_scope(item, chain, to_ms(self._clock()))
                 chain.add(item)
                 check_bounds(item)
                 self.check_custodian(item)
@@ -205,8 +203,8 @@ class Granting:
                 f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
             )
         try:
-            check_use(grant, uuids_of(chain), to_ms(self._clock()))
-            check_scope(grant, named_by_live(chain, to_ms(self._clock())))
+            check_use(grant, chain.uuids, to_ms(self._clock()))
+            check_scope(grant, chain, to_ms(self._clock()))
             chain.copy().add(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None

@@ -6,21 +6,18 @@ says, here and when it moves to another relayer. So an owner can take what contr
 
 import json
 import uuid
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Final
 
 from nacl import bindings
 
 from relayer.clock import MOMENT_MS_MAX
-from relayer.sealed.grants import Chain, Grant, Revocation
-from relayer.sealed.keys import Namespace, account_id, account_text, parse_namespace
+from relayer.sealed.grants import Chain, Grant, Revocation, ScopeEntry
+from relayer.sealed.keys import account_id, account_text, parse_namespace
 from relayer.sealed.primitives import CryptoError, exchange_public_key
 
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
 KEY_CHARACTERS: Final = 44  # of 32 bytes in base64
-
-# (Namespace, epoch), or None for roots → the ids that live grants name.
-Named = Mapping[tuple[Namespace | None, int], Set[bytes]]
 
 
 def check_bounds(item: Grant | Revocation) -> None:
@@ -52,32 +49,33 @@ def check_names(grant: Grant) -> None:
             parse_namespace(entry.namespace)
 
 
-def named_by_live(chain: Chain, now_ms: int) -> Named:
-    """Return the key ids that the live grants of an account name."""
-    named: dict[tuple[Namespace | None, int], set[bytes]] = {}
-    for key in chain.grants:
-        for grant in chain.live(key, now_ms):
-            for entry in grant.scope:
-                named.setdefault((entry.namespace, entry.epoch), set()).add(entry.key_id)
-    return named
-
-
-def check_scope(grant: Grant, named: Named) -> None:
+def check_scope(grant: Grant, chain: Chain, now_ms: int, *, is_rotation: bool = False) -> None:
     """Return when a grant names no other root of an epoch, or key of a namespace, than others do.
+
+    Those are the live grants of an account. A rotation names roots alone: of a namespace it gives
+    what its roots say, so a wrong key is put right.
 
     Raises:
         CryptoError: it does.
     """
     for entry in grant.scope:
-        known = named.get((entry.namespace, entry.epoch))
-        if known and entry.key_id not in known:
+        if is_rotation and entry.namespace is not None:
+            continue
+        if _is_contradicted(entry, chain, now_ms):
             what = "root" if entry.namespace is None else f"key of '{entry.namespace}'"
             raise CryptoError(f"another {what} was granted in epoch {entry.epoch}")
 
 
-def uuids_of(chain: Chain) -> set[uuid.UUID]:
-    """Return the UUIDs of all of an account's grants."""
-    return {grant.grant for grants in chain.grants.values() for grant in grants}
+def _is_contradicted(entry: ScopeEntry, chain: Chain, now_ms: int) -> bool:
+    """Return true if live grants name this key's place, and none of them this key."""
+    naming = chain.naming.get((entry.namespace, entry.epoch), ())
+    others = False
+    for known, key_id in reversed(naming):  # of thousands, the newest count most likely
+        if chain.is_live(known, now_ms):
+            if key_id == entry.key_id:
+                return False
+            others = True
+    return others
 
 
 def check_use(grant: Grant, uuids: Set[uuid.UUID], now_ms: int) -> None:

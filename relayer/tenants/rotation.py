@@ -36,8 +36,6 @@ from relayer.tenants.new_grants import (
     check_bounds,
     check_scope,
     check_use,
-    named_by_live,
-    uuids_of,
 )
 from relayer.tenants.rotation_progress import Progress, RotationProgress
 
@@ -142,19 +140,14 @@ class Rotations:
             raise Conflict(
                 f"The next serial of this account is {before.serial + 1}.", code="grant.serial"
             )
-        named = named_by_live(before, now_ms)
-        roots = {place: ids for place, ids in named.items() if place[0] is None}
-        uuids = uuids_of(before)
         try:
             for item in items:
                 if isinstance(item, Grant):
                     if not after.live(item.recipient, now_ms):
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
                     self._granting.check_custodian(item)
-                    check_use(item, uuids, now_ms)
-                    uuids.add(item.grant)
-                    # Of a namespace it gives what its roots say: so a wrong key is put right.
-                    check_scope(item, roots)
+                    check_use(item, after.uuids, now_ms)
+                    check_scope(item, before, now_ms, is_rotation=True)
                 check_bounds(item)
                 self._granting.check_room(after, item)
                 after.add(item)

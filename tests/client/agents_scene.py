@@ -43,6 +43,10 @@ class Machine:
         (agent,) = self.json("agents", "provision", *argv)["agents"]
         return agent
 
+    def rotate(self, *argv: str):
+        (agent,) = self.json("agents", "rotate", *argv)["agents"]
+        return agent
+
     def keys(self, label: str | None = None):
         return [k for k in self.json("keys", "list")["keys"] if label in (None, k["label"])]
 

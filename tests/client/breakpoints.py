@@ -18,8 +18,9 @@ class Breakpoint(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: str, path: str, *, after: bool, method: str) -> None:
+    def __init__(self, upstream: str, path: str, *, after: bool, method: str, passed: int) -> None:
         super().__init__(("127.0.0.1", 0), Passage)
+        self.passed = passed  # as many of such requests are not stopped before it
         self.upstream, self.path, self.after, self.method = upstream, path, after, method
         self.reached, self.released = Event(), Event()
         self.requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
@@ -43,7 +44,8 @@ class Passage(BaseHTTPRequestHandler):
         point = self.server
         point.requests.put((self.command, self.path))
         here = (self.command, self.path) == (point.method, point.path)
-        stops = here and not point.reached.is_set()
+        stops = here and not point.reached.is_set() and point.passed == 0
+        point.passed -= here
         if stops and not point.after:
             return point.stop()
         headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
@@ -67,9 +69,9 @@ class Passage(BaseHTTPRequestHandler):
 
 @contextmanager
 def breakpoint_at(
-    upstream: str, path: str, *, after: bool, method: str = "POST"
+    upstream: str, path: str, *, after: bool, method: str = "POST", passed: int = 0
 ) -> Iterator[Breakpoint]:
-    with Breakpoint(upstream, path, after=after, method=method) as point:
+    with Breakpoint(upstream, path, after=after, method=method, passed=passed) as point:
         thread = Thread(target=point.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

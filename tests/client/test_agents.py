@@ -223,7 +223,7 @@ def test_less_needs_a_new_key(machine, options):
     machine.run("agents", "provision", "coder", *options, code=EXIT_FAILED)
     assert "memrelay agents rotate coder" in machine.err
     assert len(grants(machine, before["public_key"])) == 1
-    after = machine.json("agents", "rotate", "coder", *options)
+    after = machine.rotate("coder", *options)
     assert after["state"] == "rotated"
     assert machine.provision("coder", *options)["state"] == "kept"
     assert machine.live("coder") == [after["public_key"]]
@@ -247,7 +247,7 @@ def test_a_lost_profile_is_said_and_rotated(machine):
     machine.run("agents", "rotate", "coder", code=EXIT_FAILED)
     assert "runs on another machine" in machine.err
     assert machine.live("coder") == [lost["public_key"]]  # it was not cut off
-    found = machine.json("agents", "rotate", "coder", "--lost")
+    found = machine.rotate("coder", "--lost")
     assert found["grants"] == lost["grants"]
     assert machine.live("coder") == [found["public_key"]] != [lost["public_key"]]
     machine.run("remember", "back again", "--agent", "coder")

@@ -17,6 +17,7 @@ from memrelay.gateway.spool import SpoolKey
 from memrelay.secure_files import write_private
 from tests.client.agents_scene import Machine, machine
 from tests.client.spool_scene import spool_in
+from tests.optional import unwrap
 
 __all__ = ["machine"]  # fixtures
 
@@ -26,7 +27,7 @@ def test_a_rotated_agent_keeps_its_memories_and_loses_its_old_key(machine):
     before = machine.provision("coder", "--shared", "team", "--expires", "30d")
     machine.run("remember", "tabs, not spaces", "--agent", "coder")
     old = machine.settings("coder")
-    after = machine.json("agents", "rotate", "coder")
+    after = machine.rotate("coder")
     assert after["state"] == "rotated"
     assert after["grants"] == before["grants"]
     assert after["public_key"] == machine.settings("coder").public_key != before["public_key"]
@@ -34,7 +35,7 @@ def test_a_rotated_agent_keeps_its_memories_and_loses_its_old_key(machine):
     assert [result["text"] for result in results] == ["tabs, not spaces"]
     with SyncMemoryClient.from_settings(old) as client, pytest.raises(NotAuthenticated):
         client.recall("tabs")
-    renewed = machine.json("agents", "rotate", "coder", "--expires", "2100-01-01T00:00:00Z")
+    renewed = machine.rotate("coder", "--expires", "2100-01-01T00:00:00Z")
     assert renewed["grants"][0]["expires_at"] == "2100-01-01T00:00:00.000Z"
     assert renewed["grants"][0]["namespaces"] == ["coder", "team"]
     assert not list(machine.folder.glob("*.pending"))
@@ -49,13 +50,13 @@ def test_a_rotated_agent_keeps_its_own_aliases(machine):
     own = {"aliases": {"db": ["database"]}}
     path = machine.folder / "coder.json"
     write_private(path, json.loads(path.read_text()) | own)
-    machine.json("agents", "rotate", "coder")
+    machine.rotate("coder")
     assert machine.settings("coder").aliases == own["aliases"]
     machine.run("keys", "revoke", machine.settings("coder").public_key)
     assert machine.provision("coder")["state"] == "created"
     assert machine.settings("coder").aliases == own["aliases"]
     path.unlink()
-    machine.json("agents", "rotate", "coder", "--lost")
+    machine.rotate("coder", "--lost")
     assert machine.settings("coder").aliases == mains["aliases"]
 
 
@@ -70,7 +71,9 @@ def test_a_revoked_agent_is_out(machine):
     assert not (machine.folder / "coder.json").exists()
     machine.run("recall", "x", "--agent", "coder", code=EXIT_USAGE)
     assert "memrelay agents provision coder" in machine.err
-    assert machine.json("agents", "revoke", "coder")["state"] == "revoked", "twice is no error"
+    assert machine.json("agents", "revoke", "coder")["agents"][0]["state"] == "revoked", (
+        "twice is no error"
+    )
     machine.run("agents", "rotate", "coder", code=EXIT_NOT_FOUND)
     again = machine.provision("coder")
     assert again["state"] == "created"
@@ -140,7 +143,7 @@ def expired(machine: Machine, name: str) -> str:
         (agent,) = Agents(owner, machine.folder).provision([name], Wish(expires_at=end))
     while datetime.now(UTC) <= end:
         time.sleep(0.1)
-    return agent.public_key
+    return unwrap(agent.public_key)
 
 
 def test_what_this_clock_calls_expired_is_revoked_all_the_same(machine):
@@ -159,7 +162,7 @@ def test_a_rotation_revokes_an_old_key_that_this_clock_calls_expired(machine):
     share = {"role": "writer", "namespaces": ["coder"], "expires_at": None}
     plan = {"profile": profile, "grants": [share], "replaces": old}
     write_private(machine.folder / "coder.json.pending", plan)
-    agent = machine.json("agents", "rotate", "coder")
+    agent = machine.rotate("coder")
     assert agent["state"] == "rotated"
     assert machine.live("coder") == [agent["public_key"]] != [old]
 

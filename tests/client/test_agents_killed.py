@@ -58,10 +58,7 @@ def test_a_rotation_killed_anywhere_is_finished_by_the_next(machine, path, after
         killed_at(machine, point, "agents", "rotate", "coder")
         with machine.client("coder") as client:
             client.remember("there is always a key that works")
-        if next_command == "rotate":
-            agent = machine.json("agents", "rotate", "coder")
-        else:
-            agent = machine.provision("coder")
+        agent = machine.rotate("coder") if next_command == "rotate" else machine.provision("coder")
         assert agent["state"] == "rotated"
         assert agent["grants"] == old["grants"]
         for spool in spools:

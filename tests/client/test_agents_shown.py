@@ -242,7 +242,7 @@ def test_configuration_for_mcp(machine):
     args = ["mcp", "--profile", str(out / "far.json")]
     assert json.loads(shown)["mcpServers"]["memrelay"]["args"] == args
     assert not (machine.folder / "far.json").exists()
-    assert machine.json("agents", "rotate", "far", "--out", str(out))["profile"] == args[2]
+    assert machine.rotate("far", "--out", str(out))["profile"] == args[2]
 
 
 def test_configuration_for_gateways_is_commands_that_exist(machine):

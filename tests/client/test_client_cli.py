@@ -146,7 +146,6 @@ def test_exit_codes_are_documented():
         ["keys"],
         ["keys", "add", "--role", "custodian"],
         ["agents"],
-        ["agents", "provision"],
         ["agents", "provision", "coder", "--role", "owner"],
         ["agents", "provision", "coder", "--for", "magic"],
         ["agents", "list", "--agent", "coder"],

@@ -109,7 +109,7 @@ def test_a_relayer_that_wants_another_ones_changes_gets_none(owner):
     grants = ("/v1/grants", owner.grants())
     fails(BadRequest, "relayer.other", owner, owner.client.revoke_key(agent), grants, other, same)
     stranger = succeeded(owner)
-    fails(UntrustedRelayer, "pin", owner, owner.client.revoke_key(agent), grants, other, stranger)
+    fails(UntrustedRelayer, "pin", owner, owner.client.revoke_key(agent), other, stranger)
 
 
 def test_custody_passed_on_needs_the_object_that_names_the_successor(example, tmp_path):

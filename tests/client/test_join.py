@@ -13,7 +13,7 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.sealed.join_request import make_fingerprint, read_requests
-from memrelay.sealed.keys import Identity
+from memrelay.sealed.keys import Identity, mask_key
 from tests.client.agents_scene import Machine, machine
 
 __all__ = ["machine"]  # fixtures
@@ -232,6 +232,51 @@ def test_an_agents_name_goes_to_one_key(machine, tmp_path):
     machine.run("agents", "enrol", request, "--yes", code=EXIT_USAGE)
     assert "is called Anna Smith" in machine.err
     machine.run("agents", "enrol", request, "--yes", "--name", "anna")
+
+
+def test_an_enrolled_agent_is_given_a_new_key_in_place(machine, elsewhere):
+    made = elsewhere.join("--label", "coder")
+    done = machine.json("agents", "enrol", made["request"], "--yes", "--shared", "team")
+    elsewhere.run("join", "--finish", "--account", done["account_id"])
+    before = Settings.load(elsewhere.profile, environ={})
+    elsewhere.run("remember", "tabs, not spaces")
+    again = elsewhere.json("join", "--replace")
+    assert again["label"] == "coder"
+    elsewhere.run("list")  # the old key works until the new one is admitted
+    machine.run("agents", "enrol", again["request"], "--yes", code=EXIT_FAILED)
+    assert "--replace ends it" in machine.err
+    tried = machine.json("agents", "enrol", again["request"], "--replace", "--dry-run")
+    assert tried["agents"][0]["replaces"] == [before.public_key]
+    assert machine.live("coder") == [before.public_key]
+    (agent,) = machine.json("agents", "enrol", again["request"], "--replace", "--yes")["agents"]
+    assert f"its key {mask_key(before.public_key)} would end" in machine.err
+    assert (agent["state"], agent["public_key"]) == ("rotated", again["public_key"])
+    assert machine.live("coder") == [again["public_key"]]
+    elsewhere.run("list", code=EXIT_FAILED)
+    elsewhere.run("join", "--finish")  # the account is that of the profile
+    after = Settings.load(elsewhere.profile, environ={})
+    assert after.public_key == again["public_key"] != before.public_key
+    assert "tabs, not spaces" in elsewhere.run("list")
+    elsewhere.run("list", "--namespace", "team")  # it holds what the old one held
+    (kept,) = machine.json("agents", "enrol", again["request"], "--replace", "--yes")["agents"]
+    assert kept["state"] == "kept"
+
+
+def test_an_agent_of_this_machine_moves_to_another(machine, elsewhere):
+    old = machine.provision("coder", "--shared", "team")
+    made = elsewhere.join("--label", "coder")
+    done = machine.json("agents", "enrol", made["request"], "--replace", "--yes")
+    assert done["agents"][0]["grants"] == old["grants"]
+    assert machine.live("coder") == [made["public_key"]]
+    assert [path.name for path in machine.folder.glob("coder*")] == ["coder.json.revoked"]
+
+
+def test_a_profile_that_is_not_there_is_not_replaced(elsewhere):
+    elsewhere.run("join", "--replace", code=EXIT_USAGE)
+    assert "There is no profile at" in elsewhere.err
+    elsewhere.run("join", elsewhere.url)
+    elsewhere.run("join", "--replace", code=EXIT_USAGE)
+    assert "replaces none" in elsewhere.err
 
 
 def test_people_are_shown_the_request_alone_on_standard_output(elsewhere):

@@ -1,80 +1,59 @@
-"""Agents' own keys: given, extended, replaced, taken back, and counted by what they wrote.
+"""Agents' own keys: given, extended, replaced, taken back.
 
-It does not own what an agent shall hold (`access.py`), its files (`storage.py`), grants
-(`operations/keyholders.py`), or arguments and printing (`commands/agents.py`).
+It does not own what an agent shall hold (`access.py`), its files (`storage.py`), keys that are made
+elsewhere (`enrolment.py`), single grants (`account.py`), lists (`listing.py`), or arguments and
+printing (`commands/agents.py`).
 
+- Of several agents, all are judged before anything is done for one.
 - A new key is on disk before the relayer hears of it, with all that is to be done for it. Whoever
   comes next finishes that first, so a crash at any point neither doubles nor loses a key.
 - One process at a time makes, replaces or takes back the keys in a folder.
-- What a key holds is read from signed grants that lead back to the founder. The relayer's own list
-  of keys tells labels only.
 - A key that was revoked is never granted anything again.
 """
 
-import shlex
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from memrelay.agents.access import (
     Holdings,
-    Share,
     Wish,
     apply_wish,
-    check_apart,
     find_excess,
     find_missing,
     home_of,
     shares_of,
-    sum_grants,
 )
+from memrelay.agents.account import AgentAccount, make_not_found
+from memrelay.agents.enrolment import Enrolment, list_keys, plan_enrolment
+from memrelay.agents.listing import ELSEWHERE, Agent, unify
 from memrelay.agents.storage import AgentFiles, Plan
-from memrelay.answers import ABSENT, Answer
 from memrelay.config import Settings, agent_name
-from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
-from memrelay.models import KeyInfo
+from memrelay.errors import MemrelayError
 from memrelay.sealed.join_request import JoinRequest
-from memrelay.sealed.keys import Identity, normalise_namespace
-from memrelay.sealed.ledger import Ledger
+from memrelay.sealed.keys import Identity
 from memrelay.sync_client import SyncMemoryClient
 
 HandOver = Callable[[Identity, Identity], None]
+Note = Callable[[int, int], None]  # is told how many agents are done, and of how many
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enrolment:
-    """The grants that an agent lacks that made its key elsewhere."""
+class _Step:
+    """What one agent needs: how it stands afterwards, and what does that (None: nothing).
 
-    name: str
-    request: JoinRequest
-    held: Holdings
-    lacking: tuple[Share, ...]
-
-    @property
-    def state(self) -> str:
-        """The agent's state once these are granted."""
-        if not self.lacking:
-            return "kept"
-        return "extended" if self.held else "enrolled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agent(Answer):
-    """An agent's key as it stands; `profile` is None where its file is not here.
-
-    `state` says what was done (created, enrolled, extended, kept, rotated, revoked), or in a list
-    what it is (active, expired, revoked).
+    `replaces` is the key that a rotation ends.
     """
 
-    name: str
-    state: str
-    public_key: str
-    grants: tuple[Share, ...] = ()
-    profile: str | None = None
-    written: int | None = field(default=None, metadata={ABSENT: True})
+    agent: Agent
+    act: Callable[[], Agent] | None = None
+    replaces: str | None = None
+
+
+def _ignore(done: int, of: int) -> None:
+    """Tell nobody."""
 
 
 class Agents:
@@ -82,7 +61,7 @@ class Agents:
 
     `options` are those of a command line that gets there, for the commands that messages name.
     `hand_over` is given an agent's replaced key and its new one once that works alone, and again
-    after a crash.
+    after a crash. What changes agents only tells how they would stand if `is_trial`.
     """
 
     def __init__(
@@ -94,268 +73,285 @@ class Agents:
     ) -> None:
         self._client = client
         self._files = AgentFiles(folder, client.settings.account_id)
-        self._options = options
+        self._account = AgentAccount(client, self._files, options)
         self._hand_over = hand_over
-        self._known: Ledger | None = None
 
-    def provision(self, names: Sequence[str], wish: Wish) -> list[Agent]:
+    def provision(
+        self, names: Sequence[str], wish: Wish, *, is_trial: bool = False, note: Note = _ignore
+    ) -> list[Agent]:
         """Return agents that have a key of their own each and hold what is wished.
 
         Raises:
             ConfigError: an agent's own namespace would be shared by that.
             MemrelayError: one holds more than is wished, or its profile is lost.
         """
-        for name in names:
-            main = normalise_namespace(self._client.settings.namespace)
-            check_apart(agent_name(name), {main, *(wish.shared or ())})
-        with self._alone():
-            return [self._provision(agent_name(name), wish) for name in names]
+        names = unify(names)
+        self._account.check_names(names, wish.shared or ())
+        judge = partial(self._judge_provision, wish=wish)
+        return self._carry_out_all(names, judge, is_trial=is_trial, note=note)
 
-    def _provision(self, name: str, wish: Wish) -> Agent:
-        finished = self._resume(name)
-        ledger, settings = self._ledger(), self._files.settings(name)
-        if settings is None or ledger.is_revoked(settings.identity.public_key):
-            self._check_new(name, ledger)
-            return self._carry_out(name, self._plan(name, apply_wish(name, wish, {}), settings))
-        held = _sum_grants(name, ledger, settings.public_key)
-        remedy = f"{self._command('rotate', name)} with the same options."
-        lacking = _find_lacking(name, held, wish, remedy)
+    def _judge_provision(self, name: str, *, wish: Wish) -> _Step:
+        if (plan := self._find_plan(name)) is not None:
+            return self._continue(name, plan, partial(self._judge_provision, wish=wish))
+        account, settings = self._account, self._files.settings(name)
+        if settings is None or account.ledger.is_revoked(settings.identity.public_key):
+            account.check_new(name)
+            want = apply_wish(name, wish, {})
+            return _Step(
+                agent=Agent(name=name, state="created", public_key=None, grants=shares_of(want)),
+                act=lambda: self._begin(name, self._plan(name, want, settings)),
+            )
+        held = account.sum_grants(name, settings.public_key)
+        want = apply_wish(name, wish, held)
+        if too_much := find_excess(held, want):
+            raise MemrelayError(
+                f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
+                f"less: {account.command('rotate', name)} with the same options."
+            )
+        lacking = find_missing(held, want)
+        state = "extended" if lacking else "kept"
+        agent = self._agent(name, state, settings, held | lacking)
+        return _Step(agent=agent, act=partial(self._extend, agent, settings, lacking))
+
+    def _extend(self, agent: Agent, settings: Settings, lacking: Holdings) -> Agent:
         for share in shares_of(lacking):
-            self._grant(name, settings, share)
-        state = finished or ("extended" if lacking else "kept")
-        return self._agent(name, state, settings, held | lacking)
+            self._account.grant(agent.name, settings, share)
+        return agent
 
-    def plan_enrolments(self, requests: Mapping[str, JoinRequest], wish: Wish) -> list[Enrolment]:
-        """Return, by name, what agents lack that made their keys elsewhere; all of it is checked.
+    def rotate(
+        self,
+        names: Sequence[str],
+        wish: Wish,
+        *,
+        is_lost: bool = False,
+        is_trial: bool = False,
+        note: Note = _ignore,
+    ) -> list[Agent]:
+        """Return agents with new keys that hold the same, or what is wished; the old ones end.
+
+        An agent without a profile here may run elsewhere, so `is_lost` has to say that it does not.
+        Of several, those are left as they are (`ELSEWHERE`). Several that were interrupted go on
+        where they stopped.
+
+        Raises:
+            NotFound: there is no such agent.
+            MemrelayError: one holds nothing any more, several keys have its name, or a single one's
+                profile is not here.
+        """
+        names = unify(names)
+        begun: dict[str, str] = {}
+        is_one = len(names) == 1
+
+        def judge(name: str) -> _Step:
+            step = self._judge_rotation(name, wish, is_lost=is_lost, begun=begun)
+            if is_one and step.agent.state == ELSEWHERE:
+                raise MemrelayError(self.describe_elsewhere(names))
+            return step
+
+        if is_one:
+            return self._carry_out_all(names, judge, is_trial=is_trial, note=note)
+
+        def begin(steps: Sequence[_Step]) -> None:
+            replaces = {step.agent.name: step.replaces for step in steps if step.replaces}
+            self._files.begin_rotation(replaces | begun)
+
+        begun |= self._files.begun_rotation()
+        done = self._carry_out_all(names, judge, is_trial=is_trial, note=note, begin=begin)
+        if not is_trial:
+            self._files.finish_rotation(names)
+        return done
+
+    def _judge_rotation(
+        self, name: str, wish: Wish, *, is_lost: bool, begun: Mapping[str, str]
+    ) -> _Step:
+        def judge(name: str) -> _Step:
+            return self._judge_rotation(name, wish, is_lost=is_lost, begun=begun)
+
+        if (plan := self._find_plan(name)) is not None:
+            return self._continue(name, plan, None if wish == Wish() else judge)
+        account, settings = self._account, self._files.settings(name)
+        old = settings.public_key if settings else account.find_only_holder(name)
+        held = account.sum_grants(name, old)
+        # A relayer's labels are not to be trusted with another agent's namespaces.
+        if home_of(name) not in held:
+            raise MemrelayError(
+                f"{name} holds nothing any more; {account.command('provision', name)} grants it "
+                "anew."
+            )
+        if settings is None and not is_lost:
+            agent = Agent(name=name, state=ELSEWHERE, public_key=old, grants=shares_of(held))
+            return _Step(agent=agent)
+        want = apply_wish(name, wish, held)
+        is_as_wished = not find_excess(held, want) and not find_missing(held, want)
+        if settings and begun.get(name, old) != old and is_as_wished:
+            # The interrupted run did it.
+            return _Step(agent=self._agent(name, "rotated", settings, held))
+        return _Step(
+            agent=Agent(name=name, state="rotated", public_key=old, grants=shares_of(want)),
+            act=lambda: self._begin(name, self._plan(name, want, settings, replaces=old)),
+            replaces=old,
+        )
+
+    def describe_elsewhere(self, names: Sequence[str]) -> str:
+        """Return what a person can do about agents that a rotation left as they are."""
+        if not names:
+            return ""
+        command = self._account.command
+        place = self._files.path(names[0])
+        places = f"at {place}" if len(names) == 1 else f"in {place.parent}"
+        return (
+            f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no profile {places}. If it"
+            f" is lost: {command('rotate', *names, '--lost')}. Where an agent runs on another "
+            "machine, that would cut it off: have `memrelay join --replace` typed there, and give "
+            f"the request to {command('enrol', 'REQUEST', '--replace')}. The old key works until "
+            "then."
+        )
+
+    def revoke(
+        self, names: Sequence[str], *, is_trial: bool = False, note: Note = _ignore
+    ) -> list[Agent]:
+        """Withdraw every key of agents and delete their profiles.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        return self._carry_out_all(
+            unify(names), self._judge_revocation, is_trial=is_trial, note=note
+        )
+
+    def _judge_revocation(self, name: str) -> _Step:
+        keys = list_keys(self._account, name)
+        if not keys:
+            raise make_not_found(name)
+        for key in keys:
+            self._account.sum_grants(name, key, at_ms=0)  # raises for a key of the whole account
+        agent = Agent(name=name, state="revoked", public_key=keys[-1])
+        return _Step(agent=agent, act=partial(self._revoke, agent, keys))
+
+    def _revoke(self, agent: Agent, keys: Sequence[str]) -> Agent:
+        for key in keys:
+            self._account.withdraw(agent.name, key)
+        self._files.revoke(agent.name, keys[-1])
+        return agent
+
+    def plan_enrolments(
+        self, requests: Mapping[str, JoinRequest], wish: Wish, *, is_replacing: bool = False
+    ) -> list[Enrolment]:
+        """Return what agents lack that made their keys elsewhere; all of it is checked.
+
+        `requests` are by agent. The agents' earlier keys are to end if `is_replacing`.
 
         Raises:
             ConfigError: an agent's own namespace would be shared by that.
             Invalid: a request is not for this account and time.
             MemrelayError: another key has the name, or the key holds more, or was revoked.
         """
-        main = normalise_namespace(self._client.settings.namespace)
-        for name in requests:
-            check_apart(agent_name(name), {main, *(wish.shared or ())})
-        return [self._plan_enrolment(agent_name(n), r, wish) for n, r in requests.items()]
+        self._account.refresh()
+        return self._plan_enrolments(requests, wish, is_replacing=is_replacing)
 
-    def enrol(self, requests: Mapping[str, JoinRequest], wish: Wish) -> list[Agent]:
+    def _plan_enrolments(
+        self, requests: Mapping[str, JoinRequest], wish: Wish, *, is_replacing: bool
+    ) -> list[Enrolment]:
+        self._account.check_names(list(requests), wish.shared or ())
+        return [
+            plan_enrolment(self._account, agent_name(name), request, wish, is_replacing)
+            for name, request in requests.items()
+        ]
+
+    def enrol(
+        self,
+        requests: Mapping[str, JoinRequest],
+        wish: Wish,
+        *,
+        is_replacing: bool = False,
+        note: Note = _ignore,
+    ) -> list[Agent]:
         """Return agents that made their keys elsewhere and hold what is wished.
 
         Raises:
             MemrelayError: as of `plan_enrolments`; nothing is granted to any then.
         """
+        done: list[Agent] = []
         with self._alone():
-            return [self._enrol(plan) for plan in self.plan_enrolments(requests, wish)]
-
-    def _plan_enrolment(self, name: str, request: JoinRequest, wish: Wish) -> Enrolment:
-        ledger, key = self._ledger(), request.recipient.hex()
-        if ledger.is_revoked(request.recipient):
-            raise MemrelayError(
-                f"{request} is of a key that was revoked: have `memrelay join --force` run there."
-            )
-        held = _sum_grants(name, ledger, key)
-        if held and home_of(name) not in held:
-            raise MemrelayError(f"{request} is of a key that is not the agent {name}'s.")
-        if not held:
-            if self._files.is_pending_or_kept(name) or self._find_holders(name, ledger):
-                raise MemrelayError(
-                    f"{name} has a key already; {self._command('revoke', name)} ends it first."
-                )
-            self._check_home(name, ledger)
-        remedy = f"{self._command('revoke', name)}, and enrol a new one."
-        lacking = _find_lacking(name, held, wish, remedy)
-        if lacking:
-            self._client.check_request(request)
-        return Enrolment(name=name, request=request, held=held, lacking=shares_of(lacking))
+            plans = self._plan_enrolments(requests, wish, is_replacing=is_replacing)
+            for plan in plans:
+                note(len(done), len(plans))
+                done.append(self._enrol(plan))
+            note(len(done), len(plans))
+        return done
 
     def _enrol(self, plan: Enrolment) -> Agent:
+        name, key = plan.name, plan.request.recipient.hex()
         for share in plan.lacking:
             self._client.admit_key(
                 plan.request,
                 namespaces=share.namespaces,
                 role=share.role,
-                label=plan.name,
+                label=name,
                 expires=share.expires_at,
             )
-            self._known = None
-        key = plan.request.recipient.hex()
-        held = _sum_grants(plan.name, self._ledger(), key)
-        return Agent(name=plan.name, state=plan.state, public_key=key, grants=shares_of(held))
+        for old in plan.replaces:  # last, so that one always works
+            self._account.withdraw(name, old)
+        if plan.moves_from is not None:  # it lives elsewhere from now on
+            self._files.revoke(name, plan.moves_from)
+        grants = shares_of(self._account.sum_grants(name, key))
+        return Agent(name=name, state=plan.state, public_key=key, grants=grants)
 
-    def rotate(self, name: str, wish: Wish, *, is_lost: bool = False) -> Agent:
-        """Return an agent with a new key that holds the same, or what is wished; the old one ends.
-
-        An agent without a profile here may run elsewhere, so `is_lost` has to say that it does not.
-
-        Raises:
-            NotFound: there is no such agent.
-            MemrelayError: it holds nothing any more, several keys have its name, or its profile is
-                not here.
-        """
-        name = agent_name(name)
+    def _carry_out_all(
+        self,
+        names: Sequence[str],
+        judge: Callable[[str], _Step],
+        *,
+        is_trial: bool,
+        note: Note,
+        begin: Callable[[Sequence[_Step]], None] = lambda steps: None,
+    ) -> list[Agent]:
+        """Judge what each agent needs, then do it; `begin` is told all before the first."""
+        if is_trial:
+            self._account.refresh()
+            return [judge(name).agent for name in names]
+        done: list[Agent] = []
         with self._alone():
-            return self._rotate(name, wish, is_lost=is_lost)
+            steps = [judge(name) for name in names]
+            begin(steps)
+            for step in steps:
+                note(len(done), len(steps))
+                done.append(step.act() if step.act else step.agent)
+            note(len(done), len(steps))
+        return done
 
-    def _rotate(self, name: str, wish: Wish, *, is_lost: bool) -> Agent:
-        finished = self._resume(name)
-        ledger, settings = self._ledger(), self._files.settings(name)
-        old = settings.public_key if settings else self._find_only_labelled(name, ledger)
-        if settings is None and not is_lost:
-            raise MemrelayError(
-                f"{name} has no profile at {self._files.path(name)}. If it is lost: "
-                f"{self._command('rotate', name, '--lost')}. If {name} runs on another machine, "
-                f"that would cut it off: have `memrelay join` typed there with another --profile, "
-                f"then {self._command('revoke', name)}, and enrol the new request."
-            )
-        held = _sum_grants(name, ledger, old)
-        # A relayer's labels are not to be trusted with another agent's namespaces.
-        if home_of(name) not in held:
-            raise MemrelayError(
-                f"{name} holds nothing any more; {self._command('provision', name)} grants it anew."
-            )
-        if settings and finished and wish == Wish():
-            return self._agent(name, finished, settings, held)
-        plan = self._plan(name, apply_wish(name, wish, held), settings, replaces=old)
-        return self._carry_out(name, plan)
-
-    def revoke(self, name: str) -> Agent:
-        """Withdraw every key of an agent and delete its profile.
-
-        Raises:
-            NotFound: there is no such agent.
-        """
-        name = agent_name(name)
-        with self._alone():
-            return self._revoke(name)
-
-    def _revoke(self, name: str) -> Agent:
-        plan, settings = self._files.plan(name), self._files.settings(name)
-        ledger, home = self._ledger(), home_of(name)
-        labelled = [
-            key
-            for key in self._find_labelled_keys(name)
-            if ledger.has_granted(home, bytes.fromhex(key))
-        ]
-        own = [found.public_key for found in (plan and plan.settings, settings) if found]
-        keys = [*labelled, *([plan.replaces] if plan and plan.replaces else []), *own]
-        if not keys:
-            raise _make_not_found(name)
-        for key in dict.fromkeys(keys):
-            self._withdraw(name, key)
-        self._files.revoke(name, keys[-1])
-        return Agent(name=name, state="revoked", public_key=keys[-1])
-
-    def list_agents(self, *, warn: Callable[[str], None], count: bool = False) -> list[Agent]:
-        """Return all agents, also those whose key has ended; one warning tells what is left out.
-
-        `count` also counts what each wrote and nobody erased, from the account's signed history.
-        """
-        ledger, infos = self._fetch_ledger(), self._client.keys()
-        counts = self._count() if count else None
-        names, faults = self._files.profiles()
-        found = []
-        for key in infos:
-            name = names.get(key.public_key) or _agent_label(key)
-            if name is None:
-                continue
-            try:
-                held = _sum_grants(name, ledger, key.public_key)
-            except MemrelayError as error:
-                faults.append(str(error))
-                continue
-            ended = "revoked" if ledger.is_revoked(bytes.fromhex(key.public_key)) else "expired"
-            agent = Agent(
-                name=name,
-                state="active" if held else ended,
-                public_key=key.public_key,
-                grants=shares_of(held),
-                profile=str(self._files.path(name)) if key.public_key in names else None,
-                written=None if counts is None else counts[key.public_key],
-            )
-            found.append(agent)
-        if faults:
-            warn(f"Left out: {' '.join(faults)}")
-        return found
-
-    def _count(self) -> Counter[str]:
-        """Count the memories of each key, following the receipts from the first one on."""
-        relayer = self._client.statement().relayer.hex()
-        # A client that has seen nothing yet is shown the whole history.
-        fresh = replace(self._client.settings, seen_path=None, relayer_key=relayer)
-        writers: dict[str, str] = {}
-        with SyncMemoryClient.from_settings(fresh) as client:
-            for receipt in client.receipts():
-                for memory_id, _, _ in receipt.items:
-                    if receipt.op in {"remember", "analyze"}:
-                        writers.setdefault(memory_id, receipt.actor.hex())
-                    elif receipt.op == "forget":
-                        writers.pop(memory_id, None)
-        return Counter(writers.values())
+    @property
+    def account(self) -> AgentAccount:
+        """The account's agents as they stand."""
+        return self._account
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes away; what is known of the account holds meanwhile."""
-        self._fetch_ledger()  # Only for an owner a folder is made.
+        self._account.check_owner()  # Only for an owner a folder is made.
         with self._files.lock():
-            try:
-                yield
-            finally:
-                self._known = None
+            self._account.refresh()
+            yield
 
-    def _ledger(self) -> Ledger:
-        self._known = self._known or self._fetch_ledger()
-        return self._known
+    def _find_plan(self, name: str) -> Plan | None:
+        """Return what was begun for an agent; what began with a key that ended is forgotten."""
+        plan = self._files.plan(name)
+        if plan and self._account.ledger.is_revoked(plan.settings.identity.public_key):
+            self._files.finish(name)
+            return None
+        return plan
 
-    def _fetch_ledger(self) -> Ledger:
-        ledger = self._client.grants()
-        own = ledger.list_grants_to(self._client.settings.identity.public_key, _now_ms())
-        if not any(grant.role == "owner" for grant in own):
-            raise NotGranted("Only an owner's key administers agents; name its profile.")
-        return ledger
+    def _continue(self, name: str, plan: Plan, judge: Callable[[str], _Step] | None) -> _Step:
+        """Return what finishes a plan, and then does what is left to be judged."""
 
-    def _command(self, action: str, name: str, *more: str) -> str:
-        return f"`{shlex.join(['memrelay', 'agents', action, name, *more, *self._options])}`"
+        def act() -> Agent:
+            agent = self._complete(name, plan)
+            step = judge(name) if judge else None
+            return replace(step.act(), state=agent.state) if step and step.act else agent
 
-    def _check_new(self, name: str, ledger: Ledger) -> None:
-        """Check that no key of this name is in use, and that nobody holds its namespace yet.
-
-        An agent that ended may have shared its own: one that this machine knows comes back.
-        """
-        if self._find_holders(name, ledger):
-            raise MemrelayError(
-                f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
-                f"or replace the key with {self._command('rotate', name, '--lost')}."
-            )
-        self._check_home(name, ledger)
-
-    def _find_holders(self, name: str, ledger: Ledger) -> list[str]:
-        """Return the keys of this name that hold anything."""
-        return [key for key in self._find_labelled_keys(name) if _sum_grants(name, ledger, key)]
-
-    def _check_home(self, name: str, ledger: Ledger) -> None:
-        home, owner = home_of(name), self._client.settings.identity.public_key
-        if not self._files.is_known(name) and ledger.names(home, _now_ms(), but=owner):
-            check_apart(name, {home})
-
-    def _find_labelled_keys(self, name: str) -> list[str]:
-        """Return the keys that the relayer lists under an agent's name, and no profile as others'.
-
-        It may list any: what one of them holds tells whether it can be the agent's.
-        """
-        names, _ = self._files.profiles()
-        infos = self._client.keys()
-        keys = [info.public_key for info in infos if _agent_label(info) == name]
-        return [key for key in keys if names.get(key, name) == name]
-
-    def _find_only_labelled(self, name: str, ledger: Ledger) -> str:
-        keys = self._find_holders(name, ledger)
-        if len(keys) > 1:
-            raise MemrelayError(
-                f"Several keys are called {name}; {self._command('revoke', name)} ends them all."
-            )
-        if not keys:
-            raise _make_not_found(name)
-        return keys[0]
+        key = plan.settings.public_key
+        agent = Agent(name=name, state=plan.state, public_key=key, grants=plan.grants)
+        return _Step(agent=agent, act=act, replaces=plan.replaces)
 
     def _agent(self, name: str, state: str, settings: Settings, held: Holdings) -> Agent:
         path = str(self._files.path(name))
@@ -381,83 +377,22 @@ class Agents:
         grants = shares_of(want)
         return Plan(settings=settings, grants=grants, replaces=replaces, replaced=replaced)
 
-    def _carry_out(self, name: str, plan: Plan) -> Agent:
+    def _begin(self, name: str, plan: Plan) -> Agent:
         self._files.begin(name, plan)
         return self._complete(name, plan)
 
-    def _resume(self, name: str) -> str | None:
-        """Complete what was interrupted; return what the agent is by that, None without any."""
-        plan = self._files.plan(name)
-        if plan is None:
-            return None
-        if self._ledger().is_revoked(plan.settings.identity.public_key):
-            self._files.finish(name)
-            return None
-        return self._complete(name, plan).state
-
     def _complete(self, name: str, plan: Plan) -> Agent:
         """Do what is not done yet of a plan; the old key ends last, so that one always works."""
-        granted = _sum_grants(name, self._ledger(), plan.settings.public_key)
+        account = self._account
+        granted = account.sum_grants(name, plan.settings.public_key)
         for share in plan.grants:
             if not set(share.namespaces) <= set(granted):
-                self._grant(name, plan.settings, share)
+                account.grant(name, plan.settings, share)
         self._files.keep(name, plan.settings)
         if plan.replaces:
-            self._withdraw(name, plan.replaces)
+            account.withdraw(name, plan.replaces)
         if plan.replaced:
             self._hand_over(Identity.from_hex(plan.replaced), plan.settings.identity)
         self._files.finish(name)
-        held = _sum_grants(name, self._ledger(), plan.settings.public_key)
+        held = account.sum_grants(name, plan.settings.public_key)
         return self._agent(name, plan.state, plan.settings, held)
-
-    def _grant(self, name: str, settings: Settings, share: Share) -> None:
-        self._client.add_key(
-            namespaces=share.namespaces,
-            role=share.role,
-            label=name,
-            identity=settings.identity,
-            expires=share.expires_at,
-        )
-        self._known = None
-
-    def _withdraw(self, name: str, public_key: str) -> None:
-        """Revoke a key unless that was done; also one whose grants ended by this clock.
-
-        The relayer's clock may differ, and it may take the key still.
-        """
-        if _sum_grants(name, self._ledger(), public_key, at_ms=0):
-            self._client.revoke_key(public_key)
-            self._known = None
-
-
-def _find_lacking(name: str, held: Holdings, wish: Wish, remedy: str) -> Holdings:
-    """Return what a key lacks of a wish, or raise if it holds more: no grant takes away."""
-    want = apply_wish(name, wish, held)
-    if too_much := find_excess(held, want):
-        raise MemrelayError(
-            f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold less: "
-            f"{remedy}"
-        )
-    return find_missing(held, want)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def _sum_grants(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Holdings:
-    at_ms = _now_ms() if at_ms is None else at_ms
-    return sum_grants(name, ledger.list_grants_to(bytes.fromhex(public_key), at_ms))
-
-
-def _agent_label(key: KeyInfo) -> str | None:
-    """Return the agent that a key's label names, if the key can be an agent's."""
-    label = key.label or ""
-    try:
-        return label if key.namespaces is not None and agent_name(label) == label else None
-    except ConfigError:
-        return None
-
-
-def _make_not_found(name: str) -> NotFound:
-    return NotFound(f"There is no agent {name}.", status=404, code="not_found")

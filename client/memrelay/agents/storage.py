@@ -4,12 +4,14 @@ It does not own what is in a profile (`config.py`) or carrying plans out (`provi
 
 - All of them lie in one folder: `NAME.json`, `NAME.json.pending` and `NAME.json.revoked`. Only the
   first two hold a private key; each is replaced at once.
+- `rotation.begun` says which keys a rotation of several agents replaces, until all are replaced.
 - The mark of a revoked agent keeps a gateway from serving it with the owner's key instead.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +24,11 @@ from memrelay.secure_files import lock_file, read_private, write_private
 
 # As `secure_files.py` names what it has not put in its place yet. What agents have seen is named
 # alike, but with another point, and is written without this folder's lock.
-_HALF_WRITTEN = re.compile(r"\.[a-z0-9_-]+\.json(\.pending|\.revoked)?\.[a-z0-9_]{8}")
+_HALF_WRITTEN = re.compile(
+    r"\.([a-z0-9_-]+\.json(\.pending|\.revoked)?|rotation\.begun)\.[a-z0-9_]{8}"
+)
+_BEGUN_BYTES_MAX = 4 * 2**20  # of some 20,000 agents
+_BEGUN_S_MAX = 24 * 3600  # who types the same a day later means new keys for all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +111,49 @@ class AgentFiles:
             else:
                 names |= {settings.public_key: name} if settings else {}
         return names, faults
+
+    def pending_names(self) -> list[str]:
+        """Return the agents for which something was begun and not finished."""
+        found = self._folder.glob("*.json.pending")
+        return sorted(path.name.removesuffix(".json.pending") for path in found)
+
+    def begun_rotation(self) -> dict[str, str]:
+        """Return the keys, by agent, that an interrupted rotation of several was to replace.
+
+        Raises:
+            ConfigError: others may read the file.
+        """
+        return self._read_begun()[1]
+
+    def begin_rotation(self, replaces: Mapping[str, str]) -> None:
+        """Write down which keys, by agent, a rotation of several replaces."""
+        began, _ = self._read_begun()
+        write_private(self._begun_path(), {"began": began, "replaces": dict(replaces)})
+
+    def finish_rotation(self, names: Iterable[str]) -> None:
+        """Forget that these agents were to be rotated: it is done."""
+        _, replaces = self._read_begun()
+        for name in names:
+            replaces.pop(name, None)
+        if replaces:
+            self.begin_rotation(replaces)
+        else:
+            self._begun_path().unlink(missing_ok=True)
+
+    def _read_begun(self) -> tuple[int, dict[str, str]]:
+        """Return when a rotation of several began that is not done, and the keys by agent."""
+        data, now = read_private(self._begun_path(), bytes_max=_BEGUN_BYTES_MAX), int(time.time())
+        try:
+            values: Any = json.loads(data) if data else {"began": 0, "replaces": {}}
+            if 0 <= now - values["began"] <= _BEGUN_S_MAX:
+                replaces = {str(name): str(key) for name, key in values["replaces"].items()}
+                return values["began"], replaces
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # It is of no use: all are rotated then, and each keeps a key that works.
+        return now, {}
+
+    def _begun_path(self) -> Path:
+        return self._folder / "rotation.begun"
 
     def plan(self, name: str) -> Plan | None:
         """Return what was begun for an agent and not finished.

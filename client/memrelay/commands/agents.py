@@ -8,14 +8,24 @@ import json
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memrelay.agents.access import ROLES, Share, Wish
-from memrelay.agents.provision import Agent, Agents
+from memrelay.agents.enrolment import Enrolment
+from memrelay.agents.listing import ELSEWHERE, Agent, find_names, list_agents
+from memrelay.agents.provision import Agents
 from memrelay.answers import rfc3339
 from memrelay.commands.admission import add_requests, agree, format_reply, read_given
+from memrelay.commands.agent_names import (
+    add_names,
+    add_trial,
+    read_words,
+    tell_progress,
+)
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
@@ -31,13 +41,13 @@ from memrelay.config import (
     profile_path,
     spool_folder,
 )
-from memrelay.errors import ConfigError
+from memrelay.errors import ConfigError, MemrelayError
 from memrelay.plurals import format_count
 from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import Identity, mask_key
-from memrelay.sync_client import SyncMemoryClient
 
 TARGETS = ("openclaw", "hermes", "mcp", "env", "json")
+_DEADLINE_S = 150.0
 
 
 def register(add: Adder) -> None:
@@ -47,25 +57,30 @@ def register(add: Adder) -> None:
     enrolled = agents("enrol", enrol, namespace=False, agent=False)
     add_requests(enrolled)
     enrolled.add_argument("--name", help="of one agent, if its request has another label")
+    enrolled.add_argument(
+        "--replace", action="store_true", help="end the agents' earlier keys with that"
+    )
     _add_wish(enrolled)
-    listed = agents("list", list_agents, namespace=False, agent=False)
+    listed = agents("list", list_all, namespace=False, agent=False)
+    add_names(listed)
     listed.add_argument(
         "--count", action="store_true", help="count what each wrote (reads the whole history)"
     )
     _add_folder(listed)
     rotated = agents("rotate", rotate, namespace=False, agent=False)
-    rotated.add_argument("name", help="the agent")
+    add_names(rotated)
     rotated.add_argument(
-        "--lost", action="store_true", help="its profile is lost; make its new key here"
+        "--lost", action="store_true", help="profiles are lost; make the new keys here"
     )
     _add_wish(rotated)
     revoked = agents("revoke", revoke, namespace=False, agent=False)
-    revoked.add_argument("name", help="the agent")
+    add_names(revoked)
+    add_trial(revoked)
     _add_folder(revoked)
 
 
 def _add_provision(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="+", help="the agents: a-z, 0-9, _ and -")
+    add_names(parser)
     _add_wish(parser)
     parser.add_argument(
         "--for",
@@ -85,6 +100,7 @@ def _add_wish(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--expires", type=parse_future, metavar="TIME", help='90d, "in 2 weeks", 2026-12-31'
     )
+    add_trial(parser)
     _add_folder(parser)
 
 
@@ -97,19 +113,23 @@ def _add_folder(parser: ArgumentParser) -> None:
 def provision(shell: Shell) -> None:
     """Give agents keys of their own, for a namespace each and the shared ones."""
     args = shell.args
-    names = list(dict.fromkeys(map(agent_name, args.name)))
-    if args.target == "env" and len(names) > 1:
-        raise ConfigError("An environment is one agent's: name one for `--for env`.")
     if args.target == "openclaw" and args.out:
         raise ConfigError("OpenClaw's gateway looks beside the owner's profile: leave --out away.")
     if args.show_keys and not (args.json or args.target == "json"):
         raise ConfigError("--show-keys goes with --json or `--for json`.")
-    with shell.client() as client:
-        done = _agents(shell, client).provision(names, _wish(shell))
+    if args.dry_run and (args.target or args.show_keys):
+        raise ConfigError("--dry-run makes no keys that --for or --show-keys could print.")
+    words = read_words(shell)
+    with _administer(shell) as agents, tell_progress("provisioned") as note:
+        names = find_names(agents.account, words, states=("active", "expired"))
+        if args.target == "env" and len(names) > 1:
+            raise ConfigError("An environment is one agent's: name one for `--for env`.")
+        done = agents.provision(names, _wish(shell), is_trial=args.dry_run, note=note)
+    if args.target is None:
+        return _show(shell, done, show_keys=args.show_keys)
     value: dict[str, Any] = {"agents": [_json(agent, show=args.show_keys) for agent in done]}
-    if args.target in {None, "json"}:
-        lines = [json.dumps(value, indent=2)] if args.target else map(_line, done)
-        return shell.show(value, lines)
+    if args.target == "json":
+        return shell.show(value, [json.dumps(value, indent=2)])
     configuration = list(_configuration(shell, done))
     if args.target == "env":
         warn("These lines hold the private key.")
@@ -131,20 +151,34 @@ def enrol(shell: Shell) -> None:
         named[name] = request
     if args.name and len(requests) > 1:
         raise ConfigError("--name is for one request; several go by their labels.")
-    with shell.client() as client:
-        agents = _agents(shell, client)
-        plans = [plan for plan in agents.plan_enrolments(named, wish) if plan.lacking]
-        agree(
-            shell,
-            [
-                f"{plan.request} would be the agent {plan.name}: {_format_shares(plan.lacking)}"
-                for plan in plans
-            ],
-        )
-        done = agents.enrol(named, wish)
-        account = client.settings.account_id
-    value = {"agents": [agent.to_json() for agent in done], "account_id": account}
-    shell.show(value, [*map(_line, done), format_reply(account)])
+    with _administer(shell) as agents, tell_progress("enrolled") as note:
+        plans = agents.plan_enrolments(named, wish, is_replacing=args.replace)
+        lines = [_describe(plan) for plan in plans if not plan.is_done]
+        if args.dry_run:
+            value = {"agents": [_plan_json(plan) for plan in plans], "dry_run": True}
+            return shell.show(value, lines or ["nothing would be granted"])
+        agree(shell, lines)
+        done = agents.enrol(named, wish, is_replacing=args.replace, note=note)
+        account = agents.account.client.settings.account_id
+    found = {"agents": [agent.to_json() for agent in done], "account_id": account}
+    shell.show(found, [*map(_line, done), format_reply(account)])
+
+
+def _describe(plan: Enrolment) -> str:
+    grants = _format_shares(plan.lacking) or "nothing more"
+    ends = ", ".join(map(mask_key, plan.replaces))
+    end = f"; its key {ends} would end" if ends else ""
+    return f"{plan.request} would be the agent {plan.name}: {grants}{end}"
+
+
+def _plan_json(plan: Enrolment) -> dict[str, Any]:
+    agent = Agent(
+        name=plan.name,
+        state=plan.state,
+        public_key=plan.request.recipient.hex(),
+        grants=plan.lacking,
+    )
+    return agent.to_json() | {"replaces": list(plan.replaces)}
 
 
 def _name_of(request: JoinRequest, given: str | None) -> str:
@@ -154,10 +188,11 @@ def _name_of(request: JoinRequest, given: str | None) -> str:
         raise ConfigError(f"{request} is called {request.label}. {error}") from None
 
 
-def list_agents(shell: Shell) -> None:
+def list_all(shell: Shell) -> None:
     """Show the agents of the account, also those whose key has ended."""
-    with shell.client() as client:
-        found = _agents(shell, client).list_agents(warn=warn, count=shell.args.count)
+    words = read_words(shell, is_optional=True)
+    with _administer(shell) as agents:
+        found = list_agents(agents.account, words, warn=warn, count=shell.args.count)
     value = {"agents": [agent.to_json() for agent in found]}
     shell.show_table(value, _COLUMNS, [*map(_row, found)])
 
@@ -173,20 +208,48 @@ _COLUMNS = (
 
 
 def rotate(shell: Shell) -> None:
-    """Give an agent a new key that holds the same, or what is asked; the old one is revoked."""
-    with shell.client() as client:
-        agents = _agents(shell, client)
-        agent = agents.rotate(shell.args.name, _wish(shell), is_lost=shell.args.lost)
-    shell.show(agent.to_json(), [_line(agent)])
+    """Give agents new keys that hold the same, or what is asked; the old ones are revoked."""
+    args = shell.args
+    words = read_words(shell)
+    with _administer(shell) as agents, tell_progress("rotated") as note:
+        names = find_names(agents.account, words, states=("active",))
+        done = agents.rotate(
+            names, _wish(shell), is_lost=args.lost, is_trial=args.dry_run, note=note
+        )
+        elsewhere = [agent.name for agent in done if agent.state == ELSEWHERE]
+        advice = agents.describe_elsewhere(elsewhere)
+    _show(shell, done)
+    if elsewhere:
+        raise MemrelayError(advice)
 
 
 def revoke(shell: Shell) -> None:
-    """Withdraw an agent's key and delete its profile."""
-    with shell.client() as client:
-        agent = _agents(shell, client).revoke(shell.args.name)
-    shell.show(
-        agent.to_json(), [_line(agent), "It still opens copies of what it could read before."]
-    )
+    """Withdraw agents' keys and delete their profiles."""
+    args = shell.args
+    words = read_words(shell)
+    with _administer(shell) as agents, tell_progress("revoked") as note:
+        names = find_names(agents.account, words, states=("active", "expired"))
+        done = agents.revoke(names, is_trial=args.dry_run, note=note)
+    more = [] if args.dry_run else ["It still opens copies of what it could read before."]
+    if len(done) > 1 and more:
+        more = ["They still open copies of what they could read before."]
+    _show(shell, done, more=more)
+
+
+def _show(
+    shell: Shell, agents: Sequence[Agent], *, show_keys: bool = False, more: Sequence[str] = ()
+) -> None:
+    is_trial = shell.args.dry_run
+    value: dict[str, Any] = {"agents": [_json(agent, show=show_keys) for agent in agents]}
+    value |= {"dry_run": True} if is_trial else {}
+    lines = [_line(_as_trial(agent) if is_trial else agent) for agent in agents]
+    shell.show(value, [*lines, *more])
+
+
+def _as_trial(agent: Agent) -> Agent:
+    if agent.state in {"kept", ELSEWHERE}:
+        return agent
+    return replace(agent, state=f"would be {agent.state}")
 
 
 def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
@@ -196,10 +259,13 @@ def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
     hand_over({beside, _folder(shell) / beside.name, prompts}, old, new)
 
 
-def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:
+@contextmanager
+def _administer(shell: Shell) -> Iterator[Agents]:
     given = (("--out", shell.args.out), ("--profile", shell.args.profile))
     options = [word for name, value in given if value for word in (name, value)]
-    return Agents(client, _folder(shell), options, partial(_hand_over, shell))
+    # A relayer bounds the requests of a minute: many agents wait for the next one.
+    with shell.client(deadline_s=_DEADLINE_S) as client:
+        yield Agents(client, _folder(shell), options, partial(_hand_over, shell))
 
 
 def _folder(shell: Shell) -> Path:
@@ -221,8 +287,9 @@ def _line(agent: Agent) -> str:
 
 def _row(agent: Agent) -> Sequence[str]:
     written = "" if agent.written is None else format_count(agent.written, "memory")
-    place = "" if agent.state == "revoked" else agent.profile or "no profile here"
-    key = mask_key(agent.public_key)
+    has_none = agent.state == "revoked" or agent.state.startswith("would be")
+    place = agent.profile or ("" if has_none else "no profile here")
+    key = "" if agent.public_key is None else mask_key(agent.public_key)
     return (agent.name, key, agent.state, _format_shares(agent.grants), written, place)
 
 

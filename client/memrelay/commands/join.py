@@ -19,11 +19,17 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.commands.key_choice import describe_grants
-from memrelay.commands.new_keys import default_label, keep_old, new_profile, put_in_place
+from memrelay.commands.new_keys import (
+    default_label,
+    hand_over,
+    keep_old,
+    new_profile,
+    put_in_place,
+)
 from memrelay.commands.parsers import Adder, number_of, parse_nonempty
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.config import Settings, expand_home, profile_path, read_profile
+from memrelay.config import Settings, expand_home, profile_path, read_profile, spool_folder
 from memrelay.errors import ConfigError, MemrelayError, NotAuthenticated, NotGranted
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.sealed.grants import Grant, NamespaceScope, read_grant
@@ -60,6 +66,9 @@ def _add_join(parser: ArgumentParser) -> None:
     parser.add_argument("--relayer-key", metavar="HEX", help="insist on this relayer")
     parser.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
     parser.add_argument("--force", action="store_true", help="another key than the one that waits")
+    parser.add_argument(
+        "--replace", action="store_true", help="a new key for the profile that is here"
+    )
     parser.add_argument("--yes", action="store_true", help="with --finish: whichever account it is")
 
 
@@ -70,7 +79,7 @@ def join(shell: Shell) -> None:
     path = profile_path(shell.args.profile, shell.environ)
     if shell.args.finish:
         return _finish(shell, path)
-    with new_profile(path, replaces=None):  # nothing else makes one meanwhile
+    with new_profile(path, replaces=shell.args.replace or None):  # nobody else makes one meanwhile
         values = _begin(shell, path)
     now = datetime.now(UTC).replace(microsecond=0)
     ends = now + timedelta(days=shell.args.days)
@@ -113,17 +122,22 @@ def _begin(shell: Shell, path: Path) -> dict[str, Any]:
     values = None if args.force else _read_waiting(waiting)
     url = args.url or shell.environ.get("MEMRELAY_URL")
     if values is None:
+        own = _read_replaced(path) if args.replace else None
+        url = url or (own and own.url)
         if not url:
             raise ConfigError("Name the relayer: `memrelay join URL`, or set MEMRELAY_URL.")
         values = {
             "url": url,
             "private_key": Identity.generate().seed_hex(),
-            "relayer_key": args.relayer_key,
-            "allow_insecure": args.allow_insecure,
-            "namespace": None,
-            "account_id": None,
-            "label": default_label(),
+            "relayer_key": args.relayer_key or (own and own.relayer_key),
+            "allow_insecure": args.allow_insecure or (own is not None and own.allow_insecure),
+            "namespace": own and own.namespace,
+            "account_id": own and own.account_id,
+            "label": _label_of(own),
+            "replaces": own and own.public_key,
         }
+    elif args.replace and values["replaces"] is None:
+        raise ConfigError(f"A key in {waiting} waits that replaces none; --force makes another.")
     elif args.url and args.url != values["url"]:
         raise ConfigError(
             f"A key in {waiting} waits to be let in at {values['url']}; --force makes another."
@@ -139,6 +153,23 @@ def _begin(shell: Shell, path: Path) -> dict[str, Any]:
     return values
 
 
+def _read_replaced(path: Path) -> Settings:
+    """Return the settings of the profile whose key is to be replaced.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return Settings(**read_profile(path, missing_ok=False))
+    except TypeError:
+        raise ConfigError(f"{path} is no whole profile.") from None
+
+
+def _label_of(own: Settings | None) -> str:
+    """Return the name of a new key: an agent's is that of its namespace."""
+    return default_label() if own is None or own.namespace == "default" else own.namespace
+
+
 def _read_waiting(path: Path) -> dict[str, Any] | None:
     data = read_private(path)
     if data is None:
@@ -146,7 +177,7 @@ def _read_waiting(path: Path) -> dict[str, Any] | None:
     try:
         values = json.loads(data)
         names = {"url", "private_key", "relayer_key", "allow_insecure", "namespace"}
-        if set(values) == names | {"account_id", "label"}:
+        if set(values) == names | {"account_id", "label", "replaces"}:
             return dict(values)
     except (ValueError, TypeError):
         pass  # The parser's own message could quote the private key.
@@ -228,9 +259,14 @@ def _finish(shell: Shell, path: Path) -> None:
     _check_account(shell, values, account, held)
     namespace = _choose_namespace(shell, values, held)
     settings = replace(connection.settings, account_id=account, namespace=namespace, seen_path=None)
-    with new_profile(path, replaces=None) as pending:
+    old = _find_replaced(path, values)
+    if old is not None:
+        settings = replace(settings, aliases=old.aliases)
+    with new_profile(path, replaces=old is not None or None) as pending:
         write_private(pending, settings.profile())
         put_in_place(pending, path)
+    if old is not None:
+        hand_over({spool_folder(path, shell.environ)}, old.identity, settings.identity)
     waiting.unlink(missing_ok=True)
     shown = {
         "account_id": account,
@@ -246,6 +282,20 @@ def _finish(shell: Shell, path: Path) -> None:
         f"profile   {path}: the only copy of the private key",
     ]
     shell.show(shown, lines)
+
+
+def _find_replaced(path: Path, values: dict[str, Any]) -> Settings | None:
+    """Return the settings of the profile that a waiting key replaces, None if it replaces none.
+
+    Raises:
+        ConfigError: the profile has another key by now.
+    """
+    if values["replaces"] is None or not path.exists():
+        return None
+    own = _read_replaced(path)
+    if own.public_key != values["replaces"]:
+        raise ConfigError(f"{path} has another key by now than the one that was to be replaced.")
+    return own
 
 
 def _is_finished(path: Path, values: dict[str, Any]) -> bool:

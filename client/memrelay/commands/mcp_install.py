@@ -279,9 +279,8 @@ def _revoke(shell: Shell, agents: Sequence[str], report: list[dict[str, Any]]) -
     if not agents:
         return
     with shell.client() as client:
-        for name in agents:
-            _agents(shell, client).revoke(name)
-            report.append({"client": name, "file": "", "state": "key revoked"})
+        for agent in _agents(shell, client).revoke(agents):
+            report.append({"client": agent.name, "file": "", "state": "key revoked"})
 
 
 def _manual_entries(

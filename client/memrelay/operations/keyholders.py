@@ -34,7 +34,7 @@ from memrelay.sealed.ledger import Keyring, Ledger, issue_revocation
 from memrelay.sealed.objects import sign_join, to_base64
 from memrelay.session import Call
 
-_SERIAL_ATTEMPTS_MAX = 3
+_SERIAL_ATTEMPTS_MAX = 4  # the first with the serial that is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +192,7 @@ class Keyholders(Audit):
         signed, answer = yield from self._next_serial("/v1/grants", "grant", build, extra)
         grant = read_grant(signed)
         yield from self._confirm(answer, signed, op="grant", ids=[grant.grant])
+        self.session.note_change("grant", signed)
         return NewKey(
             account_id=self.session.settings.account_id,
             public_key=recipient.hex(),
@@ -226,6 +227,7 @@ class Keyholders(Audit):
 
         signed, answer = yield from self._next_serial("/v1/revocations", "revocation", build, {})
         yield from self._confirm(answer, signed, op="revoke")
+        self.session.note_change("revoke", signed)
         revoked = Revoked.from_json(answer)
         if revoked.recipient != public_key:
             raise UntrustedRelayer("recipient", "The relayer revoked another key than asked.")
@@ -240,7 +242,6 @@ class Keyholders(Audit):
     ) -> Operation[tuple[bytes, Any]]:
         """Send an object under the account's next serial; again if another one took it."""
         for attempt in range(1, _SERIAL_ATTEMPTS_MAX + 1):
-            self.session.forget_grants()
             keyring = yield from self.session.keyring()
             if "owner" not in keyring.roles:
                 raise NotGranted("Only an owner's key adds and revokes keys.")
@@ -251,10 +252,11 @@ class Keyholders(Audit):
             try:
                 answer = yield from self.session.call(call)
             except Conflict as error:
+                # Another owner was faster: what this client knows is older than that.
+                self.session.forget_grants()
                 if attempt == _SERIAL_ATTEMPTS_MAX or "serial" not in error.code:
                     raise
                 continue
-            self.session.forget_grants()
             return signed, answer
         raise AssertionError("the last attempt returns or raises")
 

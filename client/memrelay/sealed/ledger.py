@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from memrelay.errors import Invalid, NotGranted, UntrustedGrant, UntrustedRelayer
-from memrelay.sealed.grants import CHAIN_GRANTS_MAX, Grant, Revocation, open_grant, read_grant
+from memrelay.sealed.grants import (
+    CHAIN_GRANTS_MAX,
+    Grant,
+    NamespaceScope,
+    Revocation,
+    open_grant,
+    read_grant,
+)
 from memrelay.sealed.keys import (
     Identity,
     NamespaceKey,
@@ -65,7 +72,7 @@ def read_revocation(data: bytes) -> Revocation:
         raise UntrustedGrant(error.code, f"A revocation: {error}") from error
 
 
-@lru_cache(1_024)  # whoever gives keys to many agents reads the same objects for each of them
+@lru_cache(12_000)  # who administers an account's keys reads the same objects again and again
 def _read(kind: str, data: bytes) -> Grant | Revocation:
     read: dict[str, Callable[[bytes], Grant | Revocation]] = {
         "grant": read_grant,
@@ -90,7 +97,10 @@ class Ledger:
     def __init__(self, account: bytes) -> None:
         self._account = account
         self._grants: list[tuple[Grant, int]] = []  # with the length of the shortest chain
-        self._revocations: list[Revocation] = []
+        # The same by recipient and by namespace: an account may have thousands.
+        self._granted: dict[bytes, list[tuple[Grant, int]]] = {}
+        self._naming: dict[str, list[Grant]] = {}
+        self._withdrawn: dict[bytes, int] = {}  # the serial of each key's newest revocation
         self._successors: dict[bytes, bytes] = {}  # of relayers, as they named them themselves
         self.serial = 0
         self.complete = True  # whether every serial from 1 on was seen
@@ -118,6 +128,16 @@ class Ledger:
             ledger.add(entry)
         return ledger
 
+    def append(self, kind: str, data: bytes) -> Grant | Revocation:
+        """Judge, keep and return the next signed object.
+
+        Raises:
+            UntrustedGrant: the first check that failed.
+        """
+        entry = _read(kind, data)
+        self.add(entry)
+        return entry
+
     def learn(self, data: bytes) -> None:
         """Take note of the successor that a relayer names in a `relayer-next` object.
 
@@ -142,12 +162,18 @@ class Ledger:
         if entry.serial <= self.serial:
             raise UntrustedGrant("serial", "Two grants have the same serial.")
         if isinstance(entry, Grant):
-            self._grants.append((entry, self._judge_grant(entry)))
+            self._keep(entry, self._judge_grant(entry))
         else:
             self._judge_revocation(entry)
-            self._revocations.append(entry)
+            self._withdrawn[entry.recipient] = entry.serial
         self.complete = self.complete and entry.serial == self.serial + 1
         self.serial = entry.serial
+
+    def _keep(self, grant: Grant, depth: int) -> None:
+        self._grants.append((grant, depth))
+        self._granted.setdefault(grant.recipient, []).append((grant, depth))
+        for name in {e.namespace for e in grant.scope if isinstance(e, NamespaceScope)}:
+            self._naming.setdefault(name, []).append(grant)
 
     def _judge_grant(self, grant: Grant) -> int:
         authorities = list(self._authorities(grant))
@@ -178,10 +204,9 @@ class Ledger:
     def _authorities(self, entry: Grant | Revocation) -> Iterator[_Authority]:
         if self._founder(entry.issuer):
             yield _Authority("owner", 0)
-        for grant, depth in self._grants:
+        for grant, depth in self._granted.get(entry.issuer, ()):
             if (
-                grant.recipient == entry.issuer
-                and grant.role in _ISSUING_ROLES
+                grant.role in _ISSUING_ROLES
                 and not self._is_withdrawn(grant)
                 and not grant.is_expired(entry.created_ms)
             ):
@@ -195,34 +220,27 @@ class Ledger:
         return self._founder(public_key) or any(grant.role == "owner" for grant in held)
 
     def _is_withdrawn(self, grant: Grant) -> bool:
-        return any(
-            entry.recipient == grant.recipient and entry.serial > grant.serial
-            for entry in self._revocations
-        )
+        return self._withdrawn.get(grant.recipient, 0) > grant.serial
 
     def list_grants_to(self, public_key: bytes, at_ms: int) -> list[Grant]:
         """Return the grants that count for a key at this time."""
         return [
             grant
-            for grant, _ in self._grants
-            if grant.recipient == public_key
-            and not self._is_withdrawn(grant)
-            and not grant.is_expired(at_ms)
+            for grant, _ in self._granted.get(public_key, ())
+            if not self._is_withdrawn(grant) and not grant.is_expired(at_ms)
         ]
 
     def names(self, namespace: str, at_ms: int, *, but: bytes) -> bool:
         """Return whether a key, `but` not this one, holds a namespace by name at this time."""
         return any(
             not self._is_withdrawn(grant) and not grant.is_expired(at_ms)
-            for grant, _ in self._grants
-            if grant.names(namespace) and grant.recipient != but
+            for grant in self._naming.get(namespace, ())
+            if grant.recipient != but
         )
 
     def has_granted(self, namespace: str, public_key: bytes) -> bool:
         """Return whether a key was ever granted a namespace by name, even if not any more."""
-        return any(
-            grant.recipient == public_key and grant.names(namespace) for grant, _ in self._grants
-        )
+        return any(grant.names(namespace) for grant, _ in self._granted.get(public_key, ()))
 
     def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
         """Return every key that holds anything at this time, with the grants that count for it."""
@@ -231,11 +249,11 @@ class Ledger:
 
     def recipients(self) -> list[bytes]:
         """Return every key that was ever granted anything, in order of its first grant."""
-        return list(dict.fromkeys(grant.recipient for grant, _ in self._grants))
+        return list(self._granted)
 
     def is_revoked(self, public_key: bytes) -> bool:
         """Return whether a key was ever withdrawn."""
-        return any(entry.recipient == public_key for entry in self._revocations)
+        return public_key in self._withdrawn
 
     def hides_from(self, public_key: bytes) -> bool:
         """Return whether a founder is not even shown the grant that the account begins with."""
