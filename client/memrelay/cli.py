@@ -167,5 +167,5 @@ def _tell_times(args: Namespace) -> None:
 def _find_command_word(given: Sequence[str]) -> str | None:
     """Return the word that may be a command, None where one may stand behind an option."""
     first = given[0] if given else "--help"
-    is_odd = first.startswith("-") and first not in {"-h", "--help", "--version"}
+    is_odd = first.startswith("-") and first not in {"-h", "--help", "--help-all", "--version"}
     return None if is_odd else first

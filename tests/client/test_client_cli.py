@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memrelay import __version__
-from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
+from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, build_parser, main
 from memrelay.commands.catalogue import SUMMARIES
 from memrelay.commands.exit_codes import MEANINGS
 from memrelay.commands.shell import text_of
@@ -111,9 +111,42 @@ def test_what_is_no_command_is_told_of_all_of_them(asked):
 
 def test_a_list_of_commands_has_each_in_one_line(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = build_parser("--help").format_help().splitlines()
+    parser = build_parser("--help")
+    shown = parser.format_whole_help().splitlines()
     for name, summary in SUMMARIES.items():
-        assert f"    {name:<11}  {summary}" in shown
+        assert shown.count(f"  {name:<13}  {summary}") == 1
+
+
+@pytest.mark.parametrize("command", [[], ["recall"], ["import"]], ids=" ".join)
+def test_a_long_help_is_short_unless_all_is_asked_for(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = []
+    for asked in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as done:
+            main([*command, asked], {})
+        assert done.value.code == EXIT_OK
+        shown.append(capsys.readouterr().out.splitlines())
+    short, whole = shown
+    assert len(short) <= 42
+    assert len(whole) > len(short)
+    assert set(short) <= set(whole)
+    assert any("--help-all" in line for line in short)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["timeline"], ["forget"]], ids=" ".join)
+def test_a_help_fits_a_screen(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command, "--help"], {})
+    assert len(capsys.readouterr().out.splitlines()) <= 40
+
+
+def test_what_every_day_needs_is_in_the_short_help():
+    short = build_parser("--help").format_help()
+    for name in ("try", "init", "remember", "recall", "forget", "doctor", "keys"):
+        assert f"\n  {name} " in short
+    assert "webhooks" not in short
+    assert "exit codes:" not in short
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -129,7 +162,7 @@ def test_exit_codes_are_documented():
     page = (Path(__file__).parents[2] / "client/docs/commands.md").read_text()
     table = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert table == [(str(code), meaning) for code, meaning in MEANINGS.items()]
-    shown = build_parser().format_help()
+    shown = build_parser().format_whole_help()
     assert "exit codes" in shown
     assert all(f"\n  {code:<3}  " in shown for code in MEANINGS)
 
@@ -328,7 +361,7 @@ def test_what_an_encoding_lacks_is_escaped(encoding, profile):
     assert shown.returncode == EXIT_FAILED
     assert b"ea4a\\u2026d22c" in shown.stdout
     assert b"codec" not in shown.stderr
-    helped = command("import", "--help", PYTHONIOENCODING=encoding)
+    helped = command("import", "--help-all", PYTHONIOENCODING=encoding)
     assert (helped.returncode, helped.stderr) == (0, b"")
     assert "±HH:MM".encode(encoding, "backslashreplace") in helped.stdout
 

@@ -49,7 +49,7 @@ def imported(names: tuple[str, ...], *argv: str, given: str = "") -> list[str]:
     return done.stdout.splitlines()[-1].split()
 
 
-@pytest.mark.parametrize("asked", ["--version", "--help", "-h"])
+@pytest.mark.parametrize("asked", ["--version", "--help", "--help-all", "-h"])
 def test_help_and_version_import_nothing_that_sends_or_opens(asked: str) -> None:
     absent = (*TRANSPORT, *STARTING, "memrelay.config", "memrelay.models")
     assert imported(absent, asked) == []

@@ -276,7 +276,8 @@ class TestKeys:
         [own] = [line for line in run.lines("keys", "list") if "\tvalid, this one\t" in line]
         assert "\towner of whole account\t" in own
         [guest] = [line for line in run.lines("keys", "list") if "\tguest\t" in line]
-        key, _, state, holds, made, ends = guest.split("\t")
+        key, _, state, holds, made, used, ends = guest.split("\t")
+        assert used == "-"
         assert (len(key), state, holds) == (9, "valid", "writer of work")
         day = timedelta(days=1)
         made_at, ends_at = (datetime.strptime(t, "%Y-%m-%d %H:%M%z") for t in (made, ends))

@@ -4,7 +4,7 @@ A command's module is imported when that command is asked for, and no other is: 
 to import than to run. It does not own the commands' arguments, which their modules register.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from memrelay.commands.parsers import Adder
@@ -84,6 +84,26 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "hook": {
         "hook": "Answer an event of a coding agent, which runs this command.",
     },
+}
+# As the help lists them; those of every day are all that the short one shows.
+EVERYDAY = ("to begin", "every day", "keys and agents")
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "to begin": (
+        *("try", "init", "join", "import", "claude", "codex", "gemini", "mcp", "openclaw"),
+        *("hermes", "doctor"),
+    ),
+    "every day": (
+        *("remember", "recall", "ask", "list", "get", "timeline", "edit", "forget", "review"),
+        *("stats", "status", "export"),
+    ),
+    "keys and agents": ("keys", "agents", "rotate"),
+    "what memories are and become": (
+        *("analyze", "history", "pin", "unpin", "consolidate", "namespaces", "settings", "usage"),
+    ),
+    "what was done, and whether it holds": (
+        *("receipts", "verify", "checkpoint", "events", "webhooks"),
+    ),
+    "this machine, and the account": ("local", "gateway", "hook", "completion", "trust", "close"),
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 _GROUP_OF = {name: group for group, commands in GROUPS.items() for name in commands}

@@ -58,7 +58,7 @@ def completion(shell: Shell) -> None:
 def find_completions(words: Sequence[str]) -> list[str]:
     """Return what the last of these words, which follow the program's name, may become."""
     *before, last = words or [""]
-    parser = build_parser(before[0] if before else "--help")
+    parser: ArgumentParser = build_parser(before[0] if before else "--help")
     while before and (actions := find_actions(parser)):
         parser = actions.get(before.pop(0), ArgumentParser(add_help=False))
     found = _after_option(parser, before) if before else None

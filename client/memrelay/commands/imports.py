@@ -7,7 +7,7 @@ bad entry says is never told, only where it stands and what is wrong with it.
 import asyncio
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, timedelta, timezone, tzinfo
@@ -18,7 +18,7 @@ from memrelay.archive_reader import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands import archives
 from memrelay.commands.entries import one_entry
-from memrelay.commands.parsers import add_wait, parse_nonempty
+from memrelay.commands.parsers import Parser, add_wait, parse_nonempty
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -47,6 +47,7 @@ _DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of
 _SHOWN_CHARS = 100
 _PASSING = (TransportError, RateLimited, QuotaExceeded, Unavailable)
 
+_ARCHIVES = "archives, which move an account to another relayer"
 _FORMATS = """\
 formats of memories:
   memrelay     pages of `memrelay export --format markdown`
@@ -74,10 +75,11 @@ Running an import again stores nothing twice, so one that broke off is simply ru
 """
 
 
-def add_import(parser: ArgumentParser) -> None:
+def add_import(parser: Parser) -> None:
     """Add the arguments of the command."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = _FORMATS
+    parser.put_aside(_ARCHIVES, rest="show the formats and what moves an archive, too, and exit")
     parser.add_argument("path", nargs="+", help="a file, a folder of files, or a zip archive")
     parser.add_argument(
         "--from", dest="format", choices=("auto", *FORMATS), default="auto", help="the format"
@@ -95,7 +97,7 @@ def add_import(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--again", action="store_true", help="analyze conversations that an earlier import brought"
     )
-    archive = parser.add_argument_group("archives, which move an account to another relayer")
+    archive = parser.add_argument_group(_ARCHIVES)
     archive.add_argument("--url", help="that relayer (the profile's)")
     archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
     archive.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")

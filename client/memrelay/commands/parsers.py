@@ -6,9 +6,17 @@ It does not own any command.
 import math
 import re
 import sys
-from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    ArgumentTypeError,
+    _SubParsersAction,
+)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memrelay.commands.exit_codes import EXIT_USAGE
@@ -29,6 +37,17 @@ class Parser(ArgumentParser):
     """
 
     _is_json = False
+    # Titles of lists of commands, in their order; without any, the commands are one list.
+    sections: Mapping[str, Sequence[str]] = MappingProxyType({})
+    _rare: frozenset[str] = frozenset()
+
+    def put_aside(self, *titles: str, rest: str) -> None:
+        """Leave the epilog, and the groups and lists with these titles, to `--help-all`.
+
+        `rest` says in some words what that shows.
+        """
+        self._rare = frozenset(titles)
+        self.add_argument("--help-all", action=_ShowWholeHelp, help=rest)
 
     def parse_known_args(  # type: ignore[override]  # narrower: of typeshed's overloads, one
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -69,12 +88,48 @@ class Parser(ArgumentParser):
         raise ArgumentError(action, f"{value} is none of {', '.join(names)}{meant}")
 
     def format_help(self) -> str:
-        """Return the help; its first line has the arguments alone, for the options stand below."""
+        """Return the help, without what was put aside."""
+        return self._format(is_whole="--help-all" not in self._option_string_actions)
+
+    def format_whole_help(self) -> str:
+        """Return the help with all that there is."""
+        return self._format(is_whole=True)
+
+    def _format(self, *, is_whole: bool) -> str:
+        """Lay the help out; its first line has the arguments alone, for the options stand below."""
         formatter = self._get_formatter()
         formatter.add_usage(None, self._get_positional_actions(), [])
         line = formatter.format_help().removeprefix("usage: ").strip()
-        self.usage = line.replace(self.prog, f"{self.prog} [OPTIONS]", 1)
-        return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_usage(line.replace(self.prog, f"{self.prog} [OPTIONS]", 1), [], [])
+        formatter.add_text(self.description)
+        shown = [
+            (title, actions)
+            for title, actions in (*self._list_commands(), *self._list_options())
+            if is_whole or title not in self._rare
+        ]
+        for title, actions in shown:
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog if is_whole else None)
+        return formatter.format_help()
+
+    def _list_commands(self) -> Iterator[tuple[str, list[Action]]]:
+        """Yield the lists of commands, each with its title; those that were added."""
+        if self._subparsers is None:
+            return
+        added = self._subparsers._group_actions[0]
+        assert isinstance(added, _SubParsersAction)
+        every = {one.dest: one for one in added._choices_actions}
+        for title, names in self.sections.items():
+            yield title, [every[name] for name in names if name in every]
+
+    def _list_options(self) -> Iterator[tuple[str, list[Action]]]:
+        """Yield the arguments and options, in their groups."""
+        for group in self._action_groups:
+            if group is not self._subparsers or not self.sections:
+                yield group.title or "", group._group_actions
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # argparse passes over it when help or the version cannot be written.
@@ -82,6 +137,18 @@ class Parser(ArgumentParser):
             file.write(message)
         else:
             super()._print_message(message, file)
+
+
+class _ShowWholeHelp(Action):
+    """Shows the whole help, and ends the process."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=SUPPRESS, help=help)
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser._print_message(parser.format_whole_help(), sys.stdout)
+        parser.exit()
 
 
 def find_actions(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
@@ -120,10 +187,10 @@ class Adder:
 
     def __call__(
         self, name: str, command: Command, *, namespace: bool = True, agent: bool = True
-    ) -> ArgumentParser:
+    ) -> Parser:
         """Add a command and return its parser."""
         text = command.__doc__ or ""
-        added: ArgumentParser = self._among(name).add_parser(
+        added: Parser = self._among(name).add_parser(
             name, help=text.partition("\n")[0], description=text
         )
         added.set_defaults(command=command)

@@ -3,7 +3,7 @@
 It does not own the commands (`catalogue.py` lists them) or running them (`cli.py`).
 """
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import RawDescriptionHelpFormatter
 
 from memrelay import __version__
 from memrelay.commands import catalogue
@@ -30,7 +30,7 @@ class _Formatter(RawDescriptionHelpFormatter):
         self._action_max_length = 15  # argparse counts these without their own indentation
 
 
-def build_parser(asked: str | None = None) -> ArgumentParser:
+def build_parser(asked: str | None = None) -> Parser:
     """Return the parser of all commands, of the one that is asked for, or else of their list.
 
     All of them take many times as long to import and build as one.
@@ -40,6 +40,11 @@ def build_parser(asked: str | None = None) -> ArgumentParser:
         description="Long-term memory for AI agents that nobody else can read.",
         epilog=_EPILOG,
         formatter_class=_Formatter,
+    )
+    parser.sections = catalogue.SECTIONS
+    parser.put_aside(
+        *(title for title in catalogue.SECTIONS if title not in catalogue.EVERYDAY),
+        rest="show all commands, the settings and the exit codes, and exit",
     )
     parser.add_argument("--version", action="version", version=VERSION)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -13,6 +13,7 @@ from typing import Any
 from memrelay.commands.entries import one_entry, render_text, tell_nothing_found
 from memrelay.commands.parsers import (
     Adder,
+    Parser,
     alias,
     number,
     number_of,
@@ -32,6 +33,9 @@ from memrelay.models import KINDS, MODES, Memory, relevance_percent
 from memrelay.operations.reading import MIN_RELEVANCE, Reading
 from memrelay.plurals import format_count
 
+_SEARCH = "how to search"
+_ORDER = "what counts beside the query"
+
 
 def register(add: Adder) -> None:
     """Add the commands that search."""
@@ -39,7 +43,7 @@ def register(add: Adder) -> None:
     _add_ask(add("ask", ask, namespace=False))
 
 
-def _add_recall(parser: ArgumentParser) -> None:
+def _add_recall(parser: Parser) -> None:
     parser.add_argument("query", nargs="*", help="the query (else standard input)")
     parser.add_argument(
         "--limit", type=whole(1, 100), default=10, metavar="N", help="1 to 100 (10)"
@@ -76,6 +80,7 @@ def _add_recall(parser: ArgumentParser) -> None:
     )
     _add_search(parser)
     _add_order(parser)
+    parser.put_aside(_SEARCH, _ORDER, rest="show how to search and what counts, too, and exit")
 
 
 def _add_ask(parser: ArgumentParser) -> None:
@@ -113,11 +118,11 @@ def _add_narrowing(parser: ArgumentParser) -> None:
 
 
 def _add_search(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("how to search")
+    group = parser.add_argument_group(_SEARCH)
     group.add_argument(
         "--mode",
         choices=MODES,
-        help="words and meaning (hybrid), one of them, or meaning only after too few",
+        help="words and meaning (hybrid), one of them, or meaning where words find too little",
     )
     group.add_argument(
         "--min-primary",
@@ -148,7 +153,7 @@ def _add_search(parser: ArgumentParser) -> None:
 
 
 def _add_order(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("what counts beside the query")
+    group = parser.add_argument_group(_ORDER)
     group.add_argument(
         "--recency", type=number(0, 100), metavar="X", help="weight of age, 0 to 100 (0)"
     )
