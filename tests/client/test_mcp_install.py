@@ -130,7 +130,7 @@ def test_the_page_lists_the_clients_from_the_table():
 
 async def test_a_client_gets_a_key_of_its_own_and_starts_the_server(machine, home):
     path = home / ".cursor/mcp.json"
-    done = machine.json("mcp", "install", "cursor", "--tools", "core")
+    done = machine.json("mcp", "install", "cursor")
     [one] = done["clients"]
     assert (one["client"], one["state"], one["file"]) == ("cursor", "installed", str(path))
     assert Path(one["backup"]).read_bytes() == CURSOR
@@ -173,6 +173,27 @@ def test_all_found_clients_are_set_up_once_and_put_back_byte_for_byte(machine, h
         "gemini",
     ]
     assert machine.live("cursor") == []
+
+
+def test_all_tools_are_offered_where_they_are_asked_for(machine, home):
+    [one] = machine.json("mcp", "install", "cursor", "--tools", "all")["clients"]
+    assert "--tools" not in one["command"]
+    [one] = machine.json("mcp", "install", "cursor", "--tools", "read")["clients"]
+    assert one["command"][-2:] == ["--tools", "read"]
+
+
+@pytest.mark.parametrize("project", [False, True])
+def test_what_hooks_need_is_taken_out_with_them_alone(machine, home, tmp_path, project):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    machine.run("codex", "install", *(["--project", str(folder)] if project else []))
+    machine.run("mcp", "install", "cursor")
+    before = (home / ".codex/config.toml").read_bytes()
+    gone = machine.json("mcp", "uninstall", "--all", "--revoke")["clients"]
+    assert {one["client"] for one in gone} == {"cursor"}
+    assert "`memrelay codex uninstall` takes both out" in machine.err
+    assert (home / ".codex/config.toml").read_bytes() == before
+    assert len(machine.live("codex")) == 1
 
 
 def test_a_key_that_another_file_still_names_is_not_revoked(machine, home, tmp_path):

@@ -27,7 +27,7 @@ def register(add: Adder) -> None:
         "--http", action="store_true", help="streamable HTTP on 127.0.0.1 instead of stdio"
     )
     parser.add_argument("--port", type=int, metavar="N", help=f"with --http: {PORT}, 0 for any")
-    _add_tools(parser)
+    _add_tools(parser, "all")
     actions = Adder(parser.add_subparsers(metavar="ACTION"))
     installing = actions("install", install, namespace=False)
     _add_choice(installing)
@@ -37,7 +37,7 @@ def register(add: Adder) -> None:
     installing.add_argument(
         "--shared", action="append", metavar="NAMESPACE", help="the keys hold it, too; repeatable"
     )
-    _add_tools(installing)
+    _add_tools(installing, "core")
     uninstalling = actions("uninstall", uninstall, namespace=False, agent=False)
     _add_choice(uninstalling)
     uninstalling.add_argument(
@@ -58,11 +58,12 @@ def _add_choice(parser: ArgumentParser) -> None:
     )
 
 
-def _add_tools(parser: ArgumentParser) -> None:
+def _add_tools(parser: ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--tools",
         choices=("all", "core", "read"),
-        help="fewer of them take less of a model's context: the most used, or those that read",
+        help="the most used (core) and those that read take less of a model's context; "
+        f"{default} unless said",
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from memrelay.agents.access import Wish
 from memrelay.agents.provision import Agents
+from memrelay.coding.host_files import FILES
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -40,6 +41,8 @@ from memrelay.installing.program import describe_missing_extra, find_program
 from memrelay.plurals import format_count
 
 PURPOSE = "mcp"
+HOOKS_PURPOSE = "hooks"  # of `memrelay claude install`, and others'
+_TOOLS = "core"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +153,33 @@ def _find_installed(shell: Shell, installations: Installations) -> Iterator[_Pla
             )
         yield from _find_places(shell, [c for c in chosen if isinstance(c, McpClient)])
         return
+    needed = _find_needed(shell)
     for installed in installations.list_installed():
-        if (client := _find_owner(shell, installed)) is not None:
-            yield _Place(client=client, path=installed.path, is_private=True)
+        client = _find_owner(shell, installed)
+        if client is None:
+            continue
+        if (
+            client.name in needed
+            and installed.path == client.path(shell.environ, sys.platform).resolve()
+        ):
+            command = f"`memrelay {needed[client.name]} uninstall`"
+            warn(f"{client.title} keeps its tools: its hooks need them; {command} takes both out.")
+            continue
+        yield _Place(client=client, path=installed.path, is_private=True)
+
+
+def _find_needed(shell: Shell) -> dict[str, str]:
+    """Return the clients that hooks of a coding agent were installed for, with its command."""
+    hooks = Installations(_folder(shell), HOOKS_PURPOSE).list_installed()
+    return {
+        files.client: host
+        for host, files in FILES.items()
+        if any(
+            one.path == files.hooks_path(shell.environ, None).resolve()
+            or str(one.path).endswith(f"/{files.project_hooks}")
+            for one in hooks
+        )
+    }
 
 
 def _find_owner(shell: Shell, installed: Installed) -> McpClient | None:
@@ -203,7 +230,8 @@ def _provision(
             shared = None if args.shared is None else tuple(args.shared)
             with shell.client() as client:
                 _agents(shell, client).provision(list(paths), Wish(shared=shared))
-    tools = [] if args.tools is None else ["--tools", args.tools]
+    # The descriptions of all are in the context of each turn; these are most of what is used.
+    tools = [] if args.tools == "all" else ["--tools", args.tools or _TOOLS]
     return {
         name: [*program, "mcp", "--profile", str(path.absolute()), *tools]
         for name, path in paths.items()
