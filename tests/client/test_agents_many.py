@@ -99,6 +99,29 @@ def test_a_pattern_names_the_agents_that_there_are(machine):
     assert len(machine.live("coder")) == 1
 
 
+def test_all_agents_of_a_group_are_given_one_more_namespace(machine):
+    machine.run("agents", "provision", "review-a", "--shared", "team")
+    machine.run("agents", "provision", "review-b", "--role", "reader", "--also", "reviews=writer")
+    for _ in range(2):  # nothing twice
+        found = agents(machine, "provision", "review-*", "--also", "reviews=reader")
+    held = {
+        name: {space: share["role"] for share in agent["grants"] for space in share["namespaces"]}
+        for name, agent in found.items()
+    }
+    assert held == {
+        "review-a": {"review-a": "writer", "team": "writer", "reviews": "reader"},
+        "review-b": {"review-b": "reader", "reviews": "writer"},
+    }
+    assert [len(grants(machine, agent["public_key"])) for agent in found.values()] == [2, 2]
+    rotated = agents(machine, "rotate", "review-a", "--shared", "team")["review-a"]
+    assert {space for share in rotated["grants"] for space in share["namespaces"]} == {
+        "review-a",
+        "team",
+    }
+    machine.run("agents", "provision", "plans", "--also", "plans", code=EXIT_USAGE)
+    assert "Choose another name" in machine.err
+
+
 @pytest.mark.parametrize("command", ["provision", "rotate", "revoke"])
 def test_of_several_agents_none_is_changed_when_one_is_refused(machine, command):
     before = machine.provision("coder", "--shared", "team")

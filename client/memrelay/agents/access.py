@@ -50,7 +50,8 @@ class Wish:
 
     A new agent is a writer of its own namespace, shares none and does not expire. `role` counts for
     the shared namespaces as well, unless `shared_role` is given; it raises none that is held in a
-    weaker role than the agent's own and is not named again.
+    weaker role than the agent's own and is not named again. `also` are namespaces beside whatever
+    is shared, with the roles in them: so all agents of a group are given one more.
 
     Raises:
         ConfigError: a namespace is malformed.
@@ -60,13 +61,21 @@ class Wish:
     role: str | None = None
     shared_role: str | None = None
     expires_at: datetime | None = None
+    also: tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
         try:
             names = None if self.shared is None else tuple(map(normalise_namespace, self.shared))
+            also = tuple((normalise_namespace(name), role) for name, role in self.also)
         except Invalid as error:
             raise ConfigError(str(error)) from None
         object.__setattr__(self, "shared", names)
+        object.__setattr__(self, "also", also)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that are named, in which others are, too."""
+        return (*(self.shared or ()), *(name for name, _ in self.also))
 
 
 def home_of(name: str) -> str:
@@ -144,7 +153,16 @@ def apply_wish(name: str, wish: Wish, held: Holdings) -> Holdings:
         return wish.shared_role or (None if weaker else wish.role)
 
     shared = [other for other in (held if wish.shared is None else wish.shared) if other != home]
-    return {home: hold(home, role)} | {other: hold(other, choose_role(other)) for other in shared}
+    want = {home: hold(home, role)} | {other: hold(other, choose_role(other)) for other in shared}
+    for other, given in wish.also:
+        if other != home:
+            # A grant takes nothing away: who writes there already goes on writing.
+            want[other] = max(
+                want.get(other, hold(other, given)),
+                hold(other, given),
+                key=lambda found: ROLES.index(found.role),
+            )
+    return want
 
 
 def find_excess(held: Holdings, want: Holdings) -> list[str]:

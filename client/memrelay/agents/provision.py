@@ -86,7 +86,7 @@ class Agents:
             MemrelayError: one holds more than is wished, or its profile is lost.
         """
         names = unify(names)
-        self._account.check_names(names, wish.shared or ())
+        self._account.check_names(names, wish.namespaces)
         judge = partial(self._judge_provision, wish=wish)
         return self._carry_out_all(names, judge, is_trial=is_trial, note=note)
 
@@ -252,7 +252,7 @@ class Agents:
     def _plan_enrolments(
         self, requests: Mapping[str, JoinRequest], wish: Wish, *, is_replacing: bool
     ) -> list[Enrolment]:
-        self._account.check_names(list(requests), wish.shared or ())
+        self._account.check_names(list(requests), wish.namespaces)
         return [
             plan_enrolment(self._account, agent_name(name), request, wish, is_replacing)
             for name, request in requests.items()

@@ -95,6 +95,12 @@ def _add_wish(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--shared", action="append", metavar="NAMESPACE", help="holds it, too; may be repeated"
     )
+    parser.add_argument(
+        "--also",
+        action="append",
+        metavar="NAMESPACE[=ROLE]",
+        help="one more, beside what is shared; may be repeated",
+    )
     parser.add_argument("--role", choices=ROLES, help="of a new agent: writer")
     parser.add_argument("--shared-role", choices=ROLES, help="in shared namespaces, if another")
     parser.add_argument(
@@ -278,7 +284,18 @@ def _wish(shell: Shell) -> Wish:
     args = shell.args
     shared = None if args.shared is None else tuple(args.shared)
     ends = None if args.expires is None else args.expires.time.replace(microsecond=0)
-    return Wish(shared=shared, role=args.role, shared_role=args.shared_role, expires_at=ends)
+    return Wish(
+        shared=shared,
+        role=args.role,
+        shared_role=args.shared_role,
+        expires_at=ends,
+        also=tuple(map(_parse_also, args.also or ())),
+    )
+
+
+def _parse_also(text: str) -> tuple[str, str | None]:
+    name, _, role = text.rpartition("=")
+    return (name, role) if name and role in ROLES else (text, None)
 
 
 def _line(agent: Agent) -> str:
