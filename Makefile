@@ -8,7 +8,8 @@ INSTALL := $(PIP) install $(INSTALL_OPTIONS)
 # setuptools warns in a box, once a package, of folders that are named as the package is; ours are it.
 EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
-WORKERS ?= 3
+# More than there are processors: tests wait for other processes for half of their time.
+WORKERS ?= 5
 
 .PHONY: help setup demo serve wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-typescript typescript-types test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
@@ -191,6 +192,7 @@ FUZZ ?= --minutes 10
 
 fuzz: .venv/.dev
 	@$(BIN)/python -m tests.fuzz $(FUZZ)
+	@MEMRELAY_WALKS=50 MEMRELAY_WALK_STEPS=200 $(BIN)/python -m pytest -q tests/properties/test_walk.py
 
 BENCH_OUT := --json build/bench.json --svg build/bench.svg
 

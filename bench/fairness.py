@@ -28,6 +28,7 @@ from bench.sentences import Questions, sentence
 
 NAMESPACE: Final = "notes"
 TEXT_BYTES: Final = 2**20  # of one memory: the greatest there may be
+TEXT_BYTES_QUICK: Final = 2**14
 MEMORIES: Final = 1_000  # that are recalled
 RECALLS: Final = 100
 RESEALED: Final = 20
@@ -103,6 +104,7 @@ class _Quiet:
 async def measure(site: Site, scale: Scale) -> Report:
     """The part's report."""
     memories, recalls = (50, 10) if scale.quick else (MEMORIES, RECALLS)
+    text_bytes = TEXT_BYTES_QUICK if scale.quick else TEXT_BYTES
     filler, account = Filler(site), await site.new_account()
     noisy = await site.new_account(custody="managed")  # its keys are at hand at any time
     await filler.fill(account, "team", memories)
@@ -111,9 +113,9 @@ async def measure(site: Site, scale: Scale) -> Report:
         quiet = _Quiet(site, relayer, account, "team", Questions(), recalls)
         await in_turn(1, *quiet.measures)
         idle = await in_turn(scale.rounds, *quiet.measures)
-        blocks = await in_turn(scale.rounds, lambda: _block_ms(site, relayer))
-        mib = 1 if scale.quick else scale.backlog
-        await filler.fill_waiting(noisy, NAMESPACE, texts=mib, text_bytes=TEXT_BYTES)
+        blocks = await in_turn(scale.rounds, lambda: _block_ms(site, relayer, text_bytes))
+        texts = 1 if scale.quick else scale.backlog
+        await filler.fill_waiting(noisy, NAMESPACE, texts=texts, text_bytes=text_bytes)
         await _begun(site)
         beside = await in_turn(scale.rounds, *quiet.measures)
         left = await _left_mib(site, noisy)
@@ -121,7 +123,9 @@ async def measure(site: Site, scale: Scale) -> Report:
     report.figures.append(
         Figure(name="longest block", value=max(blocks[0]), unit="ms", bounds=BLOCK)
     )
-    report.notes.append(f"of {mib} MiB of text that waited, {left:.0f} were left at the end")
+    report.notes.append(
+        f"of {texts} texts of {text_bytes} bytes that waited, {left:.0f} MiB were left at the end"
+    )
     return report
 
 
@@ -155,11 +159,11 @@ async def _number(site: Site, statement: str, *arguments: object) -> int:
     return int(row[0])
 
 
-async def _block_ms(site: Site, relayer: Process) -> float:
+async def _block_ms(site: Site, relayer: Process, text_bytes: int) -> float:
     """Milliseconds that `/health` waits, at the most, while a long text is stored and embedded."""
     account = await site.new_account()
     signer = await presigner(site, relayer, account, [NAMESPACE])
-    request = _long_text(site, signer)
+    request = _long_text(site, signer, text_bytes)
     wire = await Wire.open(relayer.url)
     async with _watched(relayer) as waits_ms:
         status, _ = await wire.ask(request)
@@ -170,8 +174,8 @@ async def _block_ms(site: Site, relayer: Process) -> float:
     return max(waits_ms)
 
 
-def _long_text(site: Site, signer: Presigner) -> bytes:
-    characters = TEXT_BYTES // 4
+def _long_text(site: Site, signer: Presigner, text_bytes: int) -> bytes:
+    characters = text_bytes // 4
     text = "".join(chr(FIRST_OF_FOUR_BYTES + n * 7 % 40_000) for n in range(characters))
     relayer = site.storage.identity.public_key.hex()
     body = {"text": text, "namespace": NAMESPACE, "relayer": relayer}

@@ -12,7 +12,7 @@ from tests.fuzz import loop
 from tests.fuzz.loop import Outcome, Parser, fuzzed
 from tests.fuzz.parsers import PARSERS
 
-RUNS = 400  # of each parser, about a second; the same in every run of the tests
+RUNS = 150  # of each parser; the same in every run of the tests
 SHARES = 3  # of the parsers, so that test processes work side by side
 HERE = sys.modules[__name__]
 

@@ -1,7 +1,7 @@
 """A memory's whole life, at random: what is shown is what a plain dictionary says, after each step.
 
 Not here: what can happen (`walk.py`) and the dictionary (`dictionary.py`).
-`MEMRELAY_WALKS=200 MEMRELAY_WALK_STEPS=300` is a long run.
+`MEMRELAY_WALKS` and `MEMRELAY_WALK_STEPS` make a long run of it: `make fuzz`.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.rotator import Rotator
 
 __all__ = ["elsewhere", "lose"]  # fixtures
 WALKS = int(os.environ.get("MEMRELAY_WALKS", "4"))
-STEPS = int(os.environ.get("MEMRELAY_WALK_STEPS", "60"))
+STEPS = int(os.environ.get("MEMRELAY_WALK_STEPS", "30"))
 
 
 @pytest.mark.parametrize("seed", range(WALKS))
