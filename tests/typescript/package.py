@@ -62,6 +62,10 @@ def test_a_real_relayer(relayer: RunningRelayer) -> None:
     npm("test:live", MEMRELAY_TEST_URL=relayer.url)
 
 
+def test_a_memory_for_models_of_the_ai_sdk(relayer: RunningRelayer) -> None:
+    npm("test:ai", MEMRELAY_TEST_URL=relayer.url)
+
+
 def test_both_clients_share_a_profile_and_what_they_verified(
     relayer: RunningRelayer, tmp_path: Path
 ) -> None:
