@@ -111,7 +111,7 @@ def build_app(
         access: Access = request.scope["state"][ACCESS]
         keys, learned = await storage.custody.keys(access, header(request.scope, UNLOCK_HEADER))
         if learned:
-            held = await storage.custody.held(access.account)
+            held = await storage.custody.held_namespaces(access.account)
             services.sweeper.resume_soon(access.account, held)
         return Caller(access, keys)
 

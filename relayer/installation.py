@@ -19,12 +19,12 @@ from relayer.clock import Clock, utc_now
 from relayer.database import accounts as account_rows
 from relayer.database.migrate import (
     distribute,
+    find_restore,
     has_accounts,
     head,
     migrate,
     refuse_pooler,
     refuse_two,
-    restored_from,
     revision,
 )
 from relayer.database.pool import Database
@@ -294,7 +294,7 @@ async def _refuse_restored(connect_args: dict[str, Any]) -> None:
     Raises:
         NotInstalled: so it is.
     """
-    if await restored_from(connect_args) is not None:
+    if await find_restore(connect_args) is not None:
         raise NotInstalled(
             "a backup is being restored into this database, or was when that was interrupted",
             "relayer backup restore FOLDER, as before, which goes on with it",

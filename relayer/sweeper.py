@@ -87,7 +87,7 @@ class Sweeper:
         if await rebuild_rows.is_incomplete(self._database, account):
             await self._queue(queue.RESTORE, account, [[]])
         numbers = await self._numbers(account, namespaces)
-        episodes = await episode_rows.pending_episodes(
+        episodes = await episode_rows.find_pending(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
         self._resting.pop(account, None)
@@ -104,7 +104,7 @@ class Sweeper:
         now = self._clock()
         before = now - LOST_AFTER
         self._resting = {a: until for a, until in self._resting.items() if until > now}
-        waiting = await episode_rows.pending_anywhere(
+        waiting = await episode_rows.find_pending_anywhere(
             self._database,
             before=before,
             limit=RESUME_MAX,
@@ -128,7 +128,7 @@ class Sweeper:
         async for page in self._runs.due(account):
             for due in await self._select_openable(page):
                 await self._runs.begin(due)
-        async for page in self._runs.unfinished(account):
+        async for page in self._runs.find_unfinished(account):
             for run in await self._select_openable(page):
                 owner = AccountId(run["account_id"])
                 await self._queue(queue.CONSOLIDATE, owner, [[run["run_id"]]])

@@ -124,7 +124,7 @@ class Bench:
         access = lasting(access, self.clock)
         keys, learned = await self.storage.custody.keys(access, header)
         if learned:
-            held = await self.storage.custody.held(access.account)
+            held = await self.storage.custody.held_namespaces(access.account)
             await self.services.sweeper.resume(access.account, held)
         await self.storage.namespaces.wait_settled()  # as long as a client takes to ask again
         return Caller(access, keys)

@@ -50,4 +50,4 @@ async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:
 
 async def waiting(bench: Bench, caller: Caller) -> list[Any]:
     reviewer = bench.services.reviewer
-    return await reviewer.waiting(caller, [TEAM], before_seq=2**62, limit=50)
+    return await reviewer.list_doubtful(caller, [TEAM], before_seq=2**62, limit=50)

@@ -107,10 +107,10 @@ class Exporter:
         """
         access.require_owner()
         found = await rows.episodes_named(self._database, access.account, ids)
-        blobs = await self._stored(access.account, found)
+        blobs = await self._read_blobs(access.account, found)
         if len(blobs) < len(found):
             found = await rows.episodes_named(self._database, access.account, ids)
-        return [_moved_turn(row, blobs) for row in found], None
+        return [_turn_record(row, blobs) for row in found], None
 
     async def _account(self, account: AccountId) -> MovedAccount:
         row = await rows.account(self._database, account)
@@ -164,7 +164,7 @@ class Exporter:
         return page, str(found.rows[-1]["seq"]) if found.rows else None
 
     async def _whole(self, account: AccountId, pages: rows.Pages) -> list[MovedMemory]:
-        blobs = await self._stored(account, pages.rows)
+        blobs = await self._read_blobs(account, pages.rows)
         return [
             MovedMemory(
                 **{n: row[n] for n in _AS_STORED},
@@ -181,15 +181,15 @@ class Exporter:
     async def _episodes(self, account: AccountId, after: uuid.UUID) -> Page:
         found = await rows.episodes_after(self._database, account, after, ROWS // 10)
         last = str(found[-1]["id"]) if found else None
-        blobs = await self._stored(account, found)
+        blobs = await self._read_blobs(account, found)
         if len(blobs) < len(found):
             # A turn whose facts were taken in between let its blob go, and is not lost.
             now = await rows.episodes_after(self._database, account, after, ROWS // 10)
             left = {row["id"] for row in now}
             found = [row for row in found if row["id"] in left]
-        return [_moved_turn(row, blobs) for row in found], last
+        return [_turn_record(row, blobs) for row in found], last
 
-    async def _stored(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
+    async def _read_blobs(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
         """Return the blobs of rows; leave out those missing or altered, whose rows say so."""
         names = [to_base64url(row["blob_id"]) for row in found]
         read = await self._blobs.get_many(account, names)
@@ -230,7 +230,7 @@ def _links(found: Sequence[Row]) -> list[MovedLink]:
     return [MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__}) for link in kept]
 
 
-def _moved_turn(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
+def _turn_record(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
     return MovedEpisode(
         id=row["id"],
         namespace=row["namespace"],

@@ -50,7 +50,7 @@ class GrantImporter:
             return []
         chain = await self._accounts.chain(access.account)
         try:
-            parts = await self._continued(chain, grants)
+            parts = await self._split_by_epoch(chain, grants)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
         receipts: list[bytes] = []
@@ -73,7 +73,7 @@ class GrantImporter:
                 )
         return receipts
 
-    async def _continued(self, before: Chain, grants: Sequence[MovedGrant]) -> list[_Part]:
+    async def _split_by_epoch(self, before: Chain, grants: Sequence[MovedGrant]) -> list[_Part]:
         """Return the new ones of these grants, in parts that each begin where an epoch is over.
 
         Raises:

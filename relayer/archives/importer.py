@@ -153,7 +153,7 @@ class Importer:
         known = await self._namespaces.find(access.account, name)
         chain = await self._accounts.chain(access.account)
         for key in moved.keys:
-            named = _named_key(chain, name, key.epoch)
+            named = _key_id_of(chain, name, key.epoch)
             if key.epoch > chain.epoch or named not in (None, bytes.fromhex(key.key_id)):
                 raise BadRequest(
                     "A namespace has another key than the grants say.", code="namespace.key"
@@ -182,7 +182,7 @@ class Importer:
         async with self._ledger.change(access, op=FORGET, as_owner=True) as change:
             connection = change.connection
             taken = [stone.id for stone in named if stone.taken]
-            kept = await episodes.kept(connection, account=access.account, episode_ids=taken)
+            kept = await episodes.find_kept(connection, account=access.account, episode_ids=taken)
             stones = [stone for stone in named if stone.id not in kept]
             for expired in (False, True):
                 part = [stone for stone in stones if stone.expired == expired]
@@ -192,7 +192,7 @@ class Importer:
                     blob_ids=[hash_of(name) for stone in part for name in stone.blob_ids],
                     expired=expired,
                 )
-            known = await rows.erased(connection, access.account, ids)
+            known = await rows.find_erased(connection, access.account, ids)
             fresh = [stone for stone in stones if stone.id not in known]
             await _check_room(change, fresh)
             receipts += await _remember_erased(change, fresh, entries)
@@ -266,11 +266,11 @@ async def _check_room(change: AccountChange, stones: Sequence[MovedTombstone]) -
     # A receipt names each of them, and so many receipts hold no more; else they are counted.
     if not stones or change.receipt_seq * RECEIPT_ITEMS_MAX <= room:
         return
-    if await rows.erased_blobs(change.connection, change.account) > room:
+    if await rows.count_erased_blobs(change.connection, change.account) > room:
         raise QuotaExceeded("The account remembers too much that was erased to bring more.")
 
 
-def _named_key(chain: Chain, name: Namespace, epoch: int) -> bytes | None:
+def _key_id_of(chain: Chain, name: Namespace, epoch: int) -> bytes | None:
     """Return the key id that any grant of the account names for a namespace and epoch."""
     grants = (grant for held in chain.grants.values() for grant in held)
     entries = (entry for grant in grants for entry in grant.scope)

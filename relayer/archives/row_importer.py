@@ -80,7 +80,7 @@ class RowImporter:
         validation.unique([row.id for row in moved])
         validation.check_size(memories)
         # In a thread: to look at every word takes a while, and others are waiting.
-        refused = await asyncio.to_thread(validation.refused, access, moved, entries)
+        refused = await asyncio.to_thread(validation.find_refused, access, moved, entries)
         sound = [row for row in moved if row.id not in refused]
         blobs = [(validation.hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with self._ledger.change(access, op=IMPORT, as_owner=True, blobs=blobs) as change:
@@ -93,8 +93,8 @@ class RowImporter:
             over = {r.id for r in sound if r.id not in present and validation.is_over(r, oldest)}
             refused |= over
             sound = [row for row in sound if row.id not in over]
-            erased = await rows.erased(connection, account, known)
-            erased |= await _erased_turns(connection, account, sound)
+            erased = await rows.find_erased(connection, account, known)
+            erased |= await _find_erased_turns(connection, account, sound)
             passed = validation.passed(sound, present)
             refused |= validation.orphans(sound, present)
             results = {
@@ -124,7 +124,7 @@ class RowImporter:
         if not fresh:
             return []
         memories = [row for row in fresh if isinstance(row, MovedMemory)]
-        arriving = await self._placed(change, memories, entries)
+        arriving = await self._place(change, memories, entries)
         names = {entries[row.namespace].namespace_id: Namespace(row.namespace) for row in fresh}
         receipts = change.sign([_subject(row, entries) for row in fresh], names)
         page = rows.Page(
@@ -145,7 +145,7 @@ class RowImporter:
         )
         return [*(receipt for _, receipt in receipts), *signed]
 
-    async def _placed(
+    async def _place(
         self,
         change: AccountChange,
         memories: Sequence[MovedMemory],
@@ -156,9 +156,9 @@ class RowImporter:
         A memory whose fact another one says here by now gives way to that: one of them counts.
         """
         connection, account = change.connection, change.account
-        taken = await rows.taken_seqs(connection, account, [m.seq for m in memories])
+        taken = await rows.find_taken_seqs(connection, account, [m.seq for m in memories])
         prints = [m.fingerprint for m in memories if m.fingerprint is not None]
-        facts = await rows.living_facts(connection, account, prints)
+        facts = await rows.find_facts(connection, account, prints)
         last = max([change.memory_seq, *(m.seq for m in memories if m.seq <= PLACES_MAX)])
         placed = []
         for memory in memories:
@@ -228,14 +228,14 @@ async def _turns_placed(
     return placed
 
 
-async def _erased_turns(
+async def _find_erased_turns(
     connection: Connection, account: AccountId, sound: Sequence[Row]
 ) -> set[uuid.UUID]:
     """Return those of these turns that are erased here under another name (`name_when_gone`)."""
     turns = {validation.hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
     if not turns:
         return set()
-    gone = await collection.tombstoned_blobs(connection, account=account, blob_ids=list(turns))
+    gone = await collection.find_tombstoned_blobs(connection, account=account, blob_ids=list(turns))
     return {turns[blob] for blob in gone}
 
 

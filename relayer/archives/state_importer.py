@@ -20,7 +20,7 @@ from relayer.database import states as state_rows
 from relayer.database.pool import Row
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import Subject
-from relayer.journal.states import STATE, Change, change_states, changed
+from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.portable import MovedState
 from relayer.record import state_of
 from relayer.sealed.keys import Namespace
@@ -41,7 +41,7 @@ async def take_states(
     async with ledger.change(access, op=STATE, as_owner=True) as change:
         connection, account = change.connection, change.account
         living = await state_rows.lock_states(connection, account=account, memory_ids=sorted(ids))
-        erased = await rows.erased(connection, account, ids)
+        erased = await rows.find_erased(connection, account, ids)
         outcomes = {one.id: _outcome(one, living.get(one.id), erased) for one in moved}
         wanted = [one for one in moved if outcomes[one.id] == IMPORTED]
         receipts = await _sign_arrival(change, [living[one.id] for one in wanted])
@@ -105,7 +105,7 @@ def _outcome(moved: MovedState, row: Row | None, erased: set[uuid.UUID]) -> str:
     if row["revision"] != moved.revision:
         return DIFFERS
     life = (row["given_expires_at"], row["has_default_life"])
-    holds = changed(row, _change(moved)) == state_of(row)
+    holds = state_after(row, _change(moved)) == state_of(row)
     return UNCHANGED if holds and life == (moved.expires_at, moved.default_life) else IMPORTED
 
 

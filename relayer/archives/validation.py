@@ -80,7 +80,7 @@ def check_size(memories: Sequence[MovedMemory]) -> None:
         raise TooLarge("The memories have too many words or vectors for one request.")
 
 
-def refused(
+def find_refused(
     access: Access, moved: Sequence[Row], entries: Mapping[str, NamespaceEntry]
 ) -> set[uuid.UUID]:
     """Return those of the rows that do not say what their blobs say."""

@@ -135,11 +135,11 @@ class BucketStore:
 
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this receipt."""
-        if seq > await self.marked(account):
+        if seq > await self.read_mark(account):
             async with self._translate_errors(self._deadline_s):
                 await self._put(f"{account.hex()}/{NEWEST}", str(seq).encode())
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """Return the highest receipt number that was marked."""
         async with self._translate_errors(self._deadline_s):
             data = await self._get(f"{account.hex()}/{NEWEST}")

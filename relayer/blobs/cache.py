@@ -104,9 +104,9 @@ class CachedStore:
         """Remember that the account's history had come as far as this receipt."""
         await self.store.mark(account, seq)
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """Return the highest receipt number that was marked."""
-        return await self.store.marked(account)
+        return await self.store.read_mark(account)
 
     async def unmark(self, account: AccountId) -> None:
         """Forget that, once nothing of the account is here any more."""

@@ -79,7 +79,7 @@ class BlobStore(Protocol):
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this number."""
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """Return the highest number that was marked; 0 where the rows themselves are here."""
 
     async def unmark(self, account: AccountId) -> None:
@@ -163,7 +163,7 @@ class PostgresStore:
     async def mark(self, account: AccountId, seq: int) -> None:
         """Do nothing: what is here cannot be newer than the rows."""
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """Return 0: what is here cannot be newer than the rows."""
         return 0
 
@@ -231,7 +231,7 @@ class FolderStore:
         """Remember that the account's history had come as far as this receipt."""
         await self._use(self._mark, account, seq)
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """Return the highest receipt number that was marked."""
         return await self._use(self._read_mark, account)
 

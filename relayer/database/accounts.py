@@ -212,7 +212,7 @@ async def lock_account(connection: Connection, account: AccountId) -> Heads | No
     return None if row is None else Heads(**row)
 
 
-async def locked_heads(connection: Connection, account: AccountId) -> Heads:
+async def lock_heads(connection: Connection, account: AccountId) -> Heads:
     """Return the account's heads, locked until the transaction ends.
 
     Raises:
@@ -271,7 +271,7 @@ async def receipts_after(
     return [r["object"] for r in rows]
 
 
-async def numbered_receipts(
+async def find_receipts(
     database: Database, account: AccountId, seq: int, limit: int
 ) -> list[tuple[int, bytes]]:
     """Return the same, each with its number."""

@@ -164,12 +164,12 @@ async def set_unpurged(database: Database, account: AccountId) -> None:
     await database.execute(_UNSET_PURGED, account)
 
 
-async def unpurged(database: Database) -> list[AccountId]:
+async def find_unpurged(database: Database) -> list[AccountId]:
     """Return closed accounts of which something may be left."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_UNPURGED)]
 
 
-async def closed(database: Database) -> list[AccountId]:
+async def find_closed(database: Database) -> list[AccountId]:
     """Return every closed account."""
     return [AccountId(r["account_id"]) for r in await database.fetch(_CLOSED)]
 
@@ -193,6 +193,6 @@ async def remnants(database: Database, account: AccountId, receipt_blob_id: byte
     return [*left, "key_owner"] if keys[0] else left
 
 
-async def noted(database: Database, account: AccountId) -> set[bytes]:
+async def find_noted(database: Database, account: AccountId) -> set[bytes]:
     """Return blobs that are still to be deleted in an outside store."""
     return {r["blob_id"] for r in await database.fetch(_NOTED, account)}

@@ -62,14 +62,14 @@ SELECT $1, blob_id FROM unnest($2::bytea[]) AS b (blob_id) ON CONFLICT DO NOTHIN
 """
 
 
-async def referred(
+async def find_referred(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these blobs that something refers to, or that are noted to go."""
     return {r["blob_id"] for r in await database.fetch(_REFERRED, account, blob_ids)}
 
 
-async def signed_objects(
+async def find_signed_objects(
     database: Database, *, account: AccountId, objects: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these that are grants, what a grant rests on, or names of namespaces."""
@@ -84,28 +84,28 @@ async def receipts(
     return {r["seq"]: r["object"] for r in rows}
 
 
-async def living(
+async def find_living(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these memories that live."""
     return {r["memory_id"] for r in await database.fetch(_LIVING, account, ids)}
 
 
-async def tombstoned(
+async def find_tombstoned(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these memories that were erased."""
     return {r["memory_id"] for r in await database.fetch(_TOMBSTONED, account, ids)}
 
 
-async def extracted(
+async def find_extracted(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these turns that are done with."""
     return {r["episode_id"] for r in await database.fetch(_EXTRACTED, account, ids)}
 
 
-async def tombstoned_blobs(
+async def find_tombstoned_blobs(
     database: Database | Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these blobs that were erased; reads all tombstones of the account."""

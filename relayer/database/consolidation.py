@@ -213,7 +213,7 @@ async def alike(
     return [(r["memory_id"], r["other_id"]) for r in found]
 
 
-async def merged_before(
+async def find_merged_pairs(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[frozenset[uuid.UUID]]:
     """Return pairs that were merged once, of those where one of these was kept."""

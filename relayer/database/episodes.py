@@ -138,7 +138,7 @@ WHERE n <= $2 GROUP BY account_id
 """
 
 
-async def pending_anywhere(
+async def find_pending_anywhere(
     database: Database, *, before: datetime, limit: int, but: Sequence[uuid.UUID]
 ) -> list[tuple[AccountId, list[uuid.UUID]]]:
     """Return accounts and their oldest episodes that wait for their extraction, without these."""
@@ -153,7 +153,7 @@ async def lock_episodes(
     return list(await connection.fetch(_LOCK_EPISODES, account, episode_ids))
 
 
-async def pending_episodes(
+async def find_pending(
     database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
 ) -> list[uuid.UUID]:
     """Return episodes whose facts are still to be extracted, oldest first."""
@@ -243,7 +243,7 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
     await database.execute(_FAIL_EPISODE, account, episode_id)
 
 
-async def said(
+async def find_said(
     database: Database, *, account: AccountId, places: Sequence[FingerprintKey], now: datetime
 ) -> list[Row]:
     """Return (episode_id, namespace_id, epoch, fingerprint, state) of turns that say these things.
@@ -261,7 +261,7 @@ async def claim(
     now: datetime,
     to_wait: bool = False,
 ) -> list[Row]:
-    """Return the same turns as `said`, under the account's lock.
+    """Return the same turns as `find_said`, under the account's lock.
 
     Turns whose time is over stand in nobody's way then, nor do kept ones in that of a turn which is
     to wait.
@@ -273,7 +273,7 @@ async def claim(
     return list(await connection.fetch(_SAID, *wanted))
 
 
-async def kept(
+async def find_kept(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these turns that are there and kept."""

@@ -225,7 +225,7 @@ class Erased:
     expired: bool
 
 
-async def entailed(
+async def find_entailed(
     connection: Connection,
     *,
     account: AccountId,
@@ -242,7 +242,7 @@ async def entailed(
     return [r["id"] for r in found]
 
 
-async def made_of(
+async def find_made_of(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> list[uuid.UUID]:
     """Return summaries and procedures of these memories that nobody has touched since.
@@ -331,7 +331,7 @@ async def erase(
     )
 
 
-async def tombstoned(
+async def find_tombstoned(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these memories that were erased."""
@@ -347,7 +347,7 @@ async def tombstones(
     return {r["memory_id"]: r["namespace"] for r in rows}
 
 
-async def erased_blobs(
+async def find_erased_blobs(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[bytes]:
     """Return the blobs that these erased memories had."""

@@ -86,7 +86,7 @@ WHERE w.account_id = $1 AND w.memory_id = $2 AND m.memory_id <> $2
 """
 
 
-async def expired_equals(
+async def find_expired_equals(
     database: Database, *, account: AccountId, memory_id: uuid.UUID, now: datetime
 ) -> list[uuid.UUID]:
     """Return memories that say what this one says, and have expired."""
@@ -125,14 +125,14 @@ async def accounts_expired(database: Database, *, now: datetime) -> list[Account
     ]
 
 
-async def expired(
+async def find_expired(
     database: Database, *, account: AccountId, now: datetime, limit: int
 ) -> list[uuid.UUID]:
     """Return memories whose time is over, the longest over first, and then turns."""
     return [r["memory_id"] for r in await database.fetch(_EXPIRED, account, now, limit)]
 
 
-async def expired_turns(
+async def find_expired_turns(
     database: Database, *, account: AccountId, namespace_id: int, now: datetime, limit: int
 ) -> list[uuid.UUID]:
     """Return turns of one namespace whose time is over, the oldest first."""

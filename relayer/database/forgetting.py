@@ -123,7 +123,7 @@ async def places(
     return {r["id"]: r["namespace"] for r in await database.fetch(_PLACES, account, ids)}
 
 
-async def matching(
+async def find_matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match, limit: int
 ) -> list[uuid.UUID]:
     """Return the oldest memories that fit."""

@@ -329,24 +329,26 @@ async def present(
     return {r["id"]: r for r in await connection.fetch(_PRESENT, account, ids)}
 
 
-async def erased(
+async def find_erased(
     connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Return those of these memories that were erased."""
     return {r["memory_id"] for r in await connection.fetch(_ERASED, account, ids)}
 
 
-async def erased_blobs(connection: Connection, account: AccountId) -> int:
+async def count_erased_blobs(connection: Connection, account: AccountId) -> int:
     """Count the blobs that the account's tombstones name."""
     return int(await connection.fetchval(_ERASED_BLOBS, account))
 
 
-async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[int]) -> set[int]:
+async def find_taken_seqs(
+    connection: Connection, account: AccountId, seqs: Sequence[int]
+) -> set[int]:
     """Return those of these sequence numbers that are in use."""
     return {r["seq"] for r in await connection.fetch(_TAKEN_SEQS, account, seqs)}
 
 
-async def living_facts(
+async def find_facts(
     connection: Connection, account: AccountId, fingerprints: Sequence[bytes]
 ) -> dict[tuple[int, int, bytes], uuid.UUID]:
     """Return (namespace, epoch, fingerprint) → the living memory that says it."""

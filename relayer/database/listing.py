@@ -178,7 +178,7 @@ async def newest(
     return await database.fetch(_AMONG_FEW[filters.state], *asked, few)
 
 
-async def waiting(
+async def find_waiting(
     database: Database,
     *,
     account: AccountId,

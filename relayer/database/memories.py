@@ -194,7 +194,7 @@ class Mark:
     memory_id: uuid.UUID
 
 
-async def known_facts(
+async def find_facts(
     database: Database,
     *,
     account: AccountId,
@@ -278,7 +278,7 @@ async def count_sealed(database: Database, *, account: AccountId, namespace_id: 
     return int(row[0])
 
 
-async def known_blobs(
+async def find_blobs(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these blobs that some row refers to, or that the journal keeps."""
@@ -286,7 +286,7 @@ async def known_blobs(
     return {r["blob_id"] for r in rows}
 
 
-async def known_states(
+async def find_by_state_blobs(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> list[Row]:
     """Return (state_blob, id, superseded_by) of memories that have one of these `state` objects."""

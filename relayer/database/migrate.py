@@ -314,7 +314,7 @@ async def has_accounts(connect_args: dict[str, Any]) -> bool:
         return bool(await connection.fetchval(_HAS_ACCOUNTS))
 
 
-async def restored_from(connect_args: dict[str, Any]) -> str | None:
+async def find_restore(connect_args: dict[str, Any]) -> str | None:
     """Return the digest of the backup that is being restored into a database; None if none is.
 
     Raises:
@@ -326,7 +326,7 @@ async def restored_from(connect_args: dict[str, Any]) -> str | None:
     return found.removeprefix(_RESTORING) if found.startswith(_RESTORING) else None
 
 
-def restoring(digest: str) -> str:
+def restore_statement(digest: str) -> str:
     """Return the statement that notes a restore from a backup with this digest in hex."""
     return f"COMMENT ON TABLE accounts IS '{_RESTORING}{digest}';"
 

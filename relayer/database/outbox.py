@@ -123,7 +123,7 @@ async def lock_due(
     return await connection.fetchval(_LOCK_DUE, account, blob_id, now) is not None
 
 
-async def referenced(
+async def find_referenced(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these blobs that a memory or turn refers to."""

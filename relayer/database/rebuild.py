@@ -114,7 +114,7 @@ class JournalGrant:
     succession: bytes | None
 
 
-async def found_again(
+async def insert_account(
     connection: Connection,
     *,
     account: AccountId,
@@ -190,7 +190,7 @@ async def insert_stones(
     await connection.execute(_DELETE_AGAIN, account, blobs, now)
 
 
-async def known_accounts(database: Database) -> set[AccountId]:
+async def find_accounts(database: Database) -> set[AccountId]:
     """Return every account that the database knows, erased ones too."""
     return {AccountId(r["account_id"]) for r in await database.fetch(_KNOWN)}
 
@@ -218,13 +218,15 @@ async def revisions(
     return await database.fetch_planned(_REVISIONS, account, memory_ids)
 
 
-async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID]) -> list[Row]:
+async def find_sealed(
+    database: Database, account: AccountId, ids: Sequence[uuid.UUID]
+) -> list[Row]:
     """Return (id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
     return await database.fetch_planned(_SEALED, account, ids)
 
 
 async def drop(connection: Connection, account: AccountId, dropped: Sequence[Row]) -> None:
-    """Take away rows, shaped like `sealed`, that are still what was read; counts are not kept."""
+    """Take away rows, shaped like those of `find_sealed`, that are still the same; counts stay."""
     ids, blobs = [r["row_id"] for r in dropped], [r["blob_id"] for r in dropped]
     await note_change(connection, account)
     await connection.execute(_DROP, account, ids, blobs)

@@ -406,7 +406,7 @@ async def mark_altered(
             await index_size.count(connection, account, ids)
 
 
-async def standing(
+async def find_occupied(
     database: Database, *, account: AccountId, names: Sequence[Namespace] | None
 ) -> list[Row]:
     """Return (name, reseal_below, epoch, things) of namespaces that hold anything."""

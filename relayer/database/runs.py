@@ -365,7 +365,7 @@ async def due(
     return await database.fetch(_DUE, now, account, *after, limit)
 
 
-async def unfinished(
+async def find_unfinished(
     database: Database, *, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
     """Return (account_id, run_id, namespace_id, namespace) of unfinished runs, by `Position`."""

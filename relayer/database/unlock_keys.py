@@ -27,7 +27,7 @@ async def announce(database: Database, *, kid: bytes, signed: bytes) -> None:
     await database.execute(_ANNOUNCE, kid, signed)
 
 
-async def announced(database: Database, *, within: timedelta, limit: int) -> list[bytes]:
+async def find_announcements(database: Database, *, within: timedelta, limit: int) -> list[bytes]:
     """Return the statements of processes that were seen within that time."""
     rows = await database.fetch(_ANNOUNCED, within, limit)
     return [row["signed"] for row in rows]

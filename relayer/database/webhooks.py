@@ -254,7 +254,7 @@ def say_dropped(full: Sequence[Row]) -> None:
         POSTS_DROPPED.inc(row["dropped"])
 
 
-async def noted(
+async def find_noted(
     database: Database, account: AccountId, webhook_id: uuid.UUID, seq: int, limit: int
 ) -> list[Row]:
     """Return events without a receipt that a webhook told up to there waits for, oldest first."""

@@ -101,7 +101,7 @@ class BuiltinEmbedder:
         """Return how many word pieces `text` is."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> Coverage:
+    def coverage(self, text: str) -> Coverage:
         """Return what the model knows of `text`."""
         return vocabulary.measure_coverage(self._tokenizer, text)
 

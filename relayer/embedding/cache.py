@@ -38,9 +38,9 @@ class Around:
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         return self.inner.count_tokens(text)
 
-    def known(self, text: str) -> Coverage:
+    def coverage(self, text: str) -> Coverage:
         """Return what the model knows of `text`."""
-        return self.inner.known(text)
+        return self.inner.coverage(text)
 
     async def close(self) -> None:
         """Close what it is around."""

@@ -69,7 +69,7 @@ class Embedder(Protocol):
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         ...
 
-    def known(self, text: str) -> Coverage:
+    def coverage(self, text: str) -> Coverage:
         """Return what the model knows of `text`: all of it, where nothing tells."""
         ...
 

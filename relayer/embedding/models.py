@@ -75,7 +75,7 @@ class Embedders:
         each = [e.related for e in loaded if e is not None and e.model_id in models]
         return max(each, default=RELATED)
 
-    def known(self, text: str, models: Collection[str]) -> Coverage:
+    def coverage(self, text: str, models: Collection[str]) -> Coverage:
         """Return what each of these loaded models knows of `text`.
 
         Its both ends stand for a long text, which nobody else on this loop should wait for.
@@ -83,7 +83,7 @@ class Embedders:
         loaded: list[Embedder | None] = [self.current, *self._others.list_loaded()]
         if len(text) > ON_LOOP_CHARS:
             text = f"{text[: ON_LOOP_CHARS // 2]} {text[-ON_LOOP_CHARS // 2 :]}"
-        each = [e.known(text) for e in loaded if e is not None and e.model_id in models]
+        each = [e.coverage(text) for e in loaded if e is not None and e.model_id in models]
         spelt = dict.fromkeys(word for known in each for word in known.spelt)
         return Coverage(min((known.share for known in each), default=1.0), tuple(spelt))
 

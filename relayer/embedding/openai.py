@@ -109,7 +109,7 @@ class OpenAIEmbedder:
         """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> Coverage:
+    def coverage(self, text: str) -> Coverage:
         """Return what the model knows of `text`: all of it, without a tokenizer."""
         return vocabulary.measure_coverage(self._splitter.tokenizer, text)
 

@@ -134,8 +134,10 @@ class Delivery:
         until = time.monotonic() + SLICE_S
         seq = row["delivered_seq"]
         while True:
-            noted = await rows.noted(self._database, lease.account, lease.webhook_id, seq, PAGE)
-            page = await account_rows.numbered_receipts(self._database, lease.account, seq, PAGE)
+            noted = await rows.find_noted(
+                self._database, lease.account, lease.webhook_id, seq, PAGE
+            )
+            page = await account_rows.find_receipts(self._database, lease.account, seq, PAGE)
             if not (noted or page):
                 return
             for entry in noted:

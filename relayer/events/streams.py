@@ -93,9 +93,7 @@ class Streams:
             raise NotFound("No such account.")
         if after is None:
             return Position.of(row["receipt_seq"], row["receipt_head"])
-        page = await account_rows.numbered_receipts(
-            self._database, access.account, after.seq - 1, 1
-        )
+        page = await account_rows.find_receipts(self._database, access.account, after.seq - 1, 1)
         found = [Position.of(seq, chain_hash(signed)) for seq, signed in page if seq == after.seq]
         known = found and after.name in {None, found[0].name}
         return found[0] if known else Position(0)
@@ -122,9 +120,7 @@ class Streams:
         ends = time.monotonic() + Limits.stream_life_s
         beat = time.monotonic() + BEAT_S
         while not self._stopping.is_set() and time.monotonic() < ends:
-            page = await account_rows.numbered_receipts(
-                self._database, access.account, place.seq, PAGE
-            )
+            page = await account_rows.find_receipts(self._database, access.account, place.seq, PAGE)
             for number, (seq, signed) in enumerate(page, 1):
                 if number % AT_ONCE == 0:
                     await asyncio.sleep(0)

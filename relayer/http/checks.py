@@ -292,7 +292,7 @@ class Guard:
             weight = weight_with_text(self._settings, weight, len(body))
         if founding:
             await self._check_founding(weight, now)
-        chain = None if request.account is None else self._accounts.known(request.account)
+        chain = None if request.account is None else self._accounts.chain_at_hand(request.account)
         answer = await self._record_nonce(request, now, unregistered=founding)
         check_session(header(scope, b"x-seal-session"), request.public_key, now)
         if founding:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from relayer.clock import Clock
-from relayer.database.accounts import Heads, locked_heads
+from relayer.database.accounts import Heads, lock_heads
 from relayer.database.pool import Connection
-from relayer.journal.receipts import Act, Subject, chained, next_receipt
+from relayer.journal.receipts import Act, Subject, next_receipt, sign_receipts
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.sealed.receipts import Item
@@ -73,7 +73,7 @@ class AccountChange:
         op: str | None = None,
     ) -> list[tuple[int, bytes]]:
         """Sign one receipt (seq, signed) per namespace and epoch, over what was done there."""
-        receipts, heads = chained(
+        receipts, heads = sign_receipts(
             self._signing.identity, self._act(op), self._heads, subjects, names
         )
         self._stand_at(heads)
@@ -117,7 +117,7 @@ class AccountChange:
 
     async def reread(self) -> None:
         """Read again what the account's row says, once statements have changed it."""
-        self._stand_at(await locked_heads(self.connection, self.account))
+        self._stand_at(await lock_heads(self.connection, self.account))
 
     def _stand_at(self, heads: Heads) -> None:
         self._heads = heads

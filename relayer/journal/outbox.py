@@ -83,7 +83,7 @@ class Outbox:
         return not self._blobs.transactional
 
     @asynccontextmanager
-    async def putting(
+    async def transaction(
         self,
         account: AccountId,
         blobs: Sequence[tuple[bytes, bytes]],
@@ -143,7 +143,7 @@ class Outbox:
             connection, account=account, blob_ids=list(ids), now=self._clock()
         )
         # Somebody else who put the same bytes may have come first, and taken the note.
-        return not ids or ids == await outbox_rows.referenced(
+        return not ids or ids == await outbox_rows.find_referenced(
             connection, account=account, blob_ids=list(ids)
         )
 
@@ -315,7 +315,9 @@ class Outbox:
                 connection, account=account, blob_id=blob_id, now=now
             ):
                 return
-            if not await outbox_rows.referenced(connection, account=account, blob_ids=[blob_id]):
+            if not await outbox_rows.find_referenced(
+                connection, account=account, blob_ids=[blob_id]
+            ):
                 await self._remove(connection, account, to_base64url(blob_id))
             await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob_id)
 

@@ -38,7 +38,7 @@ class Subject:
     epoch: int
 
 
-def chained(
+def sign_receipts(
     identity: Identity,
     act: Act,
     heads: Heads,

@@ -169,7 +169,7 @@ def _object(account_change: AccountChange, wanted: _Wanted) -> rows.NewState:
     return rows.NewState(row["memory_id"], state, object_id, signed)
 
 
-def changed(row: Row, change: Change) -> State:
+def state_after(row: Row, change: Change) -> State:
     """Return the state that a memory's row says, with what is to hold from now on."""
     beside = ("expires_at", "has_default_life", "merged")
     said = {n: value for n, value in change.items() if n not in beside}
@@ -177,7 +177,7 @@ def changed(row: Row, change: Change) -> State:
 
 
 def _wanted(row: Row, change: Change) -> _Wanted:
-    state = changed(row, change)
+    state = state_after(row, change)
     stays = state.superseded_by == row["superseded_by"]
     merged = change.get("merged", stays and row["merged"])
     if "expires_at" not in change:

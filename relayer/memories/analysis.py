@@ -108,7 +108,7 @@ class Analysis:
         caller.access.require(conversation.namespace, "writer")
         text, redacted = await without_secrets(caller.access, conversation.text)
         conversation = replace(conversation, text=text)
-        if (before := await self._facts.answered(caller, conversation, redacted)) is not None:
+        if (before := await self._facts.find_answer(caller, conversation, redacted)) is not None:
             return before
         if self._model is not None and self._model.is_slow(self._thinking_s):
             return await self._facts.keep(caller, conversation, redacted, SLOW)
@@ -133,7 +133,7 @@ class Analysis:
             Unavailable: the model is away.
             Corrupted: its blob is missing or altered.
         """
-        row = await self._turns.kept(caller.access, turn_id)
+        row = await self._turns.find_kept(caller.access, turn_id)
         caller.access.require(Namespace(row["namespace"]), "writer")
         draft = await self._turns.open(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
@@ -181,7 +181,7 @@ class Analysis:
         except Overtaken:
             raise Stale from None
         except Answered:
-            before = await self._facts.answered(caller, conversation, redacted)
+            before = await self._facts.find_answer(caller, conversation, redacted)
             if before is None or await self._facts.waits(caller, before):
                 raise Stale from None
             return before
@@ -197,7 +197,9 @@ class Analysis:
         related: Sequence[Memory],
     ) -> list[Draft]:
         """Return facts as they are to be stored; comparing them takes a while."""
-        held_back = await self._known.held_back(caller, conversation.namespace) if facts else []
+        held_back = (
+            await self._known.list_held_back(caller, conversation.namespace) if facts else []
+        )
         settings = caller.access.settings
         return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
 
@@ -211,13 +213,13 @@ class Analysis:
             QuotaExceeded: the account is full, or nearly: then no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
-        if (row := await self._turns.pending(account, turn_id)) is None:
+        if (row := await self._turns.find_pending(account, turn_id)) is None:
             return
         await self._facts.refuse_full(account, FOUND_BYTES_MAX)
         try:
             draft = await self._turns.open(account, keys, row)
         except Corrupted as error:
-            if await self._turns.pending(account, turn_id) is None:
+            if await self._turns.find_pending(account, turn_id) is None:
                 return  # its blob went with it meanwhile
             if error.code == ALTERED:
                 await self._turns.fail(account, turn_id)

@@ -10,7 +10,7 @@ from typing import Final
 from relayer.errors import NotConfigured
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
-from relayer.memories.recall import RecalledMemory, RecallService, redacted_query
+from relayer.memories.recall import RecalledMemory, RecallService, redact_query
 from relayer.memories.sealing import beginning_without_secrets
 from relayer.prompts import ask_prompt
 from relayer.query.query import Query
@@ -48,13 +48,13 @@ class Asking:
                 code="llm.not_configured",
             )
         recalled = await self._recaller.recall(caller, query)
-        shown = await _shown(caller, recalled.found)
-        system, user = ask_prompt(redacted_query(caller, query).text, [text for _, text in shown])
+        shown = await _shorten(caller, recalled.found)
+        system, user = ask_prompt(redact_query(caller, query).text, [text for _, text in shown])
         answer = await self._model.answer(system=system, user=user)
         return Answer(answer, [found for found, _ in shown])
 
 
-async def _shown(
+async def _shorten(
     caller: Caller, found: Sequence[RecalledMemory]
 ) -> list[tuple[RecalledMemory, str]]:
     """Return the best memories with as much of their text as a prompt has room for."""

@@ -70,7 +70,7 @@ class BatchedIndexer:
             Unfinished: within a long memory, `go_on` says that the slice is over.
         """
         own = _Waiting(account, keys, ids, alone)
-        well = await self._answered(own)
+        well = await self._take_answer(own)
         if well is None:
             try:
                 await self._lead(self._board(own), go_on)
@@ -79,7 +79,7 @@ class BatchedIndexer:
         elif not well:
             await self.embed(account, keys, ids, go_on, alone=True)
 
-    async def _answered(self, own: _Waiting) -> bool | None:
+    async def _take_answer(self, own: _Waiting) -> bool | None:
         """Return the answer; None gives a turn, which must be given back."""
         self._waiting.append(own)
         self._call()

@@ -72,7 +72,7 @@ class Consolidator:
             return True
         state = run_rows.REFUSED
         if (access := await self._access(account, row)) is not None:
-            work, state = await self._begun(access, keys, row), run_rows.DONE
+            work, state = await self._begin(access, keys, row), run_rows.DONE
             try:
                 makes = (self._deriver.summarise, self._deriver.propose)
                 for step in (self._merge, self._flag, *makes):
@@ -104,7 +104,7 @@ class Consolidator:
         may = access is not None and access.may_write(Namespace(row["namespace"]))
         return access if may else None
 
-    async def _begun(self, access: Access, keys: Keys, row: Row) -> Work:
+    async def _begin(self, access: Access, keys: Keys, row: Row) -> Work:
         namespace = Namespace(row["namespace"])
         keys.of(namespace)
         scope = Scope(access.account, row["namespace_id"], self._clock())

@@ -133,7 +133,7 @@ class Planner:
             return Plan((), more=False)
         scope = Scope(caller.access.account, entry.namespace_id, caller.access.time)
         work = Work(caller.access, caller.keys, namespace, scope, last=await self.last_run(scope))
-        merges, more = await self._planned_merges(work)
+        merges, more = await self._plan_merges(work)
         found = await self.stale(work)
         stale = [Action(new_id(), run_rows.STALE, row["memory_id"]) for row in found]
         groups = await self._page_of_groups(work, None)
@@ -145,7 +145,7 @@ class Planner:
         more = more or len(found) == FLAGGED_AT_ONCE or len(groups) == GROUPS_AT_ONCE
         return Plan([*merges, *stale, *summaries, *proposed], more)
 
-    async def _planned_merges(self, work: Work) -> tuple[list[Action], bool]:
+    async def _plan_merges(self, work: Work) -> tuple[list[Action], bool]:
         position, planned = 0, dict[uuid.UUID, Action]()
         until = time.monotonic() + PLANNED_S_MAX
         while page := await self.page(work, position):
@@ -169,7 +169,7 @@ class Planner:
 
     async def merges(self, work: Work, ids: Sequence[uuid.UUID]) -> list[Merge]:
         """Return the merges of these memories with others of the namespace."""
-        found = await self._opened(work, ids)
+        found = await self._open(work, ids)
         pairs = await rows.alike(
             self._database,
             work.scope,
@@ -178,10 +178,10 @@ class Planner:
             limit=ALIKE_MAX,
         )
         named = sorted({memory for pair in pairs for memory in pair})
-        before = await rows.merged_before(
+        before = await rows.find_merged_pairs(
             self._database, account=work.scope.account, memory_ids=named
         )
-        found += await self._opened(work, sorted(set(named) - set(ids)))
+        found += await self._open(work, sorted(set(named) - set(ids)))
         known = {row["memory_id"]: _candidate(row, draft) for row, draft in found}
         return merges_of(
             (known[one], known[other])
@@ -189,7 +189,7 @@ class Planner:
             if one in known and other in known and frozenset((one, other)) not in before
         )
 
-    async def _opened(self, work: Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
+    async def _open(self, work: Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
         """Return memories that open with the keys at hand, in the order of their ids here."""
         found = await memory_rows.find_memories(
             self._database, account=work.scope.account, memory_ids=ids, now=work.scope.now
@@ -241,7 +241,7 @@ class Planner:
     async def episodes(self, work: Work, ids: Sequence[uuid.UUID]) -> list[OpenedEpisode]:
         """Return episodes as a model may see them."""
         read = []
-        for row, draft in await self._opened(work, ids):
+        for row, draft in await self._open(work, ids):
             text, _ = await without_secrets(work.access, draft.text)
             moment = row["event_time"] or row["created_at"]
             read.append(OpenedEpisode(row, draft, Episode(text, moment, draft.importance)))

@@ -22,7 +22,7 @@ from relayer.preferences import AccountSettings
 from relayer.record import CONFIDENCES, CONTRADICTION, PENDING, Draft, Memory
 
 
-def settled(
+def settle(
     contradicting: Mapping[uuid.UUID, Draft],
     reviews: Mapping[uuid.UUID, str],
     standing: Mapping[uuid.UUID, Row],

@@ -141,7 +141,7 @@ def as_draft(conversation: Conversation) -> Draft:
     )
 
 
-def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
+def open_turn(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
     """Return the draft that was sealed as a turn.
 
     Raises:
@@ -203,7 +203,7 @@ def drafts_of(
             kind=fact.kind,
             source=conversation.source,
             event_time=from_ms(fact.event_time_ms),
-            metadata=_contradicted(fact, related),
+            metadata=_find_contradicted(fact, related),
             importance=fact.importance,
             confidence=fact.confidence,
             idempotency_key=conversation.idempotency_key,
@@ -218,7 +218,7 @@ def drafts_of(
     ]
 
 
-def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
+def _find_contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
     return {} if fact.contradicts is None else {AGAINST: str(related[fact.contradicts].id)}
 
 

@@ -71,7 +71,7 @@ class Deriver:
         async for place, ids in self._planner.groups(work):
             if made >= SUMMARIES_MAX:
                 break
-            made += await self._summarised(work, ids)
+            made += await self._summarise(work, ids)
             await run_rows.note_group(
                 self._database, account=work.scope.account, run_id=work.run_id, place=place
             )
@@ -79,14 +79,14 @@ class Deriver:
                 return False
         return True
 
-    async def _summarised(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
+    async def _summarise(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
         """Summarise these episodes; true if they have a summary now."""
         read = await self._planner.episodes(work, ids)
         if len(read) < EPISODES_MIN:
             return False
         if self._summariser.is_paid:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        text = await self._asked(work, self._summariser.summarise([r.episode for r in read]))
+        text = await self._ask(work, self._summariser.summarise([r.episode for r in read]))
         if text is None:
             return False
         common = set.intersection(*(set(r.draft.tags) for r in read))
@@ -100,7 +100,7 @@ class Deriver:
         )
         return await self._store(work, draft, read, run_rows.SUMMARY)
 
-    async def _asked(self, work: Work, answer: Awaitable[T]) -> T | None:
+    async def _ask(self, work: Work, answer: Awaitable[T]) -> T | None:
         """Return a model's answer, or None where it never answers this, though it answers others.
 
         Raises:
@@ -126,7 +126,7 @@ class Deriver:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
         episodes = await self._planner.newest_episodes(work)
         found_by = self._finder.find([e.episode for e in episodes])
-        for found in await self._asked(work, found_by) or ():
+        for found in await self._ask(work, found_by) or ():
             draft = Draft(
                 text=found.text,
                 namespace=work.namespace,

@@ -87,7 +87,7 @@ class Eraser:
                     targets = await rows.still_expired(
                         change.connection, account=change.account, ids=batch, now=change.time
                     )
-                targets = await rows.entailed(
+                targets = await rows.find_entailed(
                     change.connection,
                     account=change.account,
                     ids=targets,
@@ -143,7 +143,7 @@ class Eraser:
         if len(ids) < 2:
             return [ids] if ids else []
         earlier = await rows.revision_counts(self._database, account=account, ids=ids)
-        return list(_filled((i, 1 + earlier.get(i, 0)) for i in dict.fromkeys(ids)))
+        return list(_fill((i, 1 + earlier.get(i, 0)) for i in dict.fromkeys(ids)))
 
 
 async def erase_in(
@@ -160,7 +160,7 @@ async def erase_in(
     """
     if not ids:
         return []
-    targets = await rows.entailed(
+    targets = await rows.find_entailed(
         change.connection, account=change.account, ids=ids, expired=expired, upward=not expired
     )
     done = await _erase(change, targets, blob_ids=blob_ids, op=FORGET, expired=expired)
@@ -174,7 +174,7 @@ async def erase_made_of(change: AccountChange, ids: Sequence[uuid.UUID]) -> list
     """
     if not ids:
         return []
-    made = await rows.made_of(change.connection, account=change.account, ids=ids)
+    made = await rows.find_made_of(change.connection, account=change.account, ids=ids)
     if made:
         await run_rows.outdate(change.connection, account=change.account, memory_ids=made)
     return await erase_in(change, made, expired=True)
@@ -259,7 +259,7 @@ def _row_id(row: Row) -> uuid.UUID:
     return row_id
 
 
-def _filled(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]:
+def _fill(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]:
     """Yield ids together, as many as have `ROWS_MAX` rows at most; one that has more is alone."""
     batch: list[uuid.UUID] = []
     total = 0

@@ -96,7 +96,7 @@ class Expiry:
     async def _expire_turns(self, account: AccountId, number: int) -> None:
         """Erase a namespace's turns whose time is over: as their end is stored nowhere, a longer
         time would bring them back."""
-        while ids := await rows.expired_turns(
+        while ids := await rows.find_expired_turns(
             self._database, account=account, namespace_id=number, now=self._clock(), limit=PAGE
         ):
             await self._eraser.expire(account, ids)
@@ -111,7 +111,9 @@ class Expiry:
 
     async def _expire(self, account: AccountId) -> None:
         for _ in range(PAGES_MAX):
-            ids = await rows.expired(self._database, account=account, now=self._clock(), limit=PAGE)
+            ids = await rows.find_expired(
+                self._database, account=account, now=self._clock(), limit=PAGE
+            )
             if not ids:
                 return
             await self._eraser.expire(account, ids)

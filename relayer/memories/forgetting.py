@@ -131,9 +131,9 @@ class Forgetting:
             rest = [i for i in living if fates[i] == "matched"]
             now, _ = await self._fates(access, rest)
             fates |= {i: "not_found" if now[i] == "matched" else now[i] for i in rest}
-        done = await self._forgotten(access.account, erasure, matched=len(living))
+        done = await self._report(access.account, erasure, matched=len(living))
         gone = [i for i in ids if fates[i] == "already_erased"]
-        pending = done.pending or await self._erasing(access.account, gone)
+        pending = done.pending or await self._is_erasing(access.account, gone)
         return replace(done, pending=pending, fates=[fates[i] for i in ids])
 
     async def _fates(
@@ -186,10 +186,12 @@ class Forgetting:
                 retry_after_s=10,
             )
 
-    async def _erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
+    async def _is_erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
         """Return true if an outside store has still to delete some of these erased memories."""
-        blobs = await erasure_rows.erased_blobs(self._database, account=account, memory_ids=ids)
-        return bool(blobs) and await self._pending(account, blobs)
+        blobs = await erasure_rows.find_erased_blobs(
+            self._database, account=account, memory_ids=ids
+        )
+        return bool(blobs) and await self._is_pending(account, blobs)
 
     async def forget_matching(
         self, caller: Caller, chosen: Filter, *, dry_run: bool = False
@@ -213,7 +215,7 @@ class Forgetting:
         async def find(limit: int) -> list[uuid.UUID]:
             found: list[uuid.UUID] = []
             for match in matches:
-                found += await rows.matching(
+                found += await rows.find_matching(
                     self._database,
                     account=account,
                     namespace_id=number,
@@ -299,22 +301,22 @@ class Forgetting:
         while len(erasure.ids) < ERASED_MAX:
             found = await find(min(PAGE, ERASED_MAX - len(erasure.ids)))
             if not found:
-                return await self._forgotten(access.account, erasure, matched=matched)
+                return await self._report(access.account, erasure, matched=matched)
             # What one was merged into may not fit what was asked for.
             erasure.add(await self._eraser.erase(access, [namespace], found, upward=False))
-        forgotten = await self._forgotten(access.account, erasure, matched=matched)
+        forgotten = await self._report(access.account, erasure, matched=matched)
         return replace(forgotten, more=bool(await find(1)))
 
-    async def _forgotten(self, account: AccountId, erasure: Erasure, *, matched: int) -> Forgotten:
+    async def _report(self, account: AccountId, erasure: Erasure, *, matched: int) -> Forgotten:
         return Forgotten(
             matched=matched,
             erased=len(erasure.ids),
-            pending=await self._pending(account, erasure.blob_ids),
+            pending=await self._is_pending(account, erasure.blob_ids),
             ids=erasure.ids,
             receipts=erasure.receipts,
         )
 
-    async def _pending(self, account: AccountId, blob_ids: Sequence[bytes]) -> bool:
+    async def _is_pending(self, account: AccountId, blob_ids: Sequence[bytes]) -> bool:
         found = await outbox_rows.deletions_pending(
             self._database, account=account, blob_ids=blob_ids
         )

@@ -12,7 +12,7 @@ from relayer.database import revisions as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
-from relayer.memories.opening import Caller, Opener, fitting, readable
+from relayer.memories.opening import Caller, Opener, readable, take_fitting
 from relayer.record import Memory
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -55,7 +55,7 @@ class Histories:
             limit=Limits.revisions_max,
             now=caller.access.time,
         )
-        page = fitting(found)
+        page = take_fitting(found)
         links = await state_rows.links_of(self._database, account=account, memory_ids=[memory_id])
         cursor = page[-1]["revision"] if len(page) < len(found) else None
         return History(memory_id, await self._opener.open_all(caller, page), links, cursor)

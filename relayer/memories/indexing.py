@@ -22,7 +22,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed, Unavailable
-from relayer.memories.opening import Opener, fitting, has_key, key_of
+from relayer.memories.opening import Opener, has_key, key_of, take_fitting
 from relayer.memories.partial import Partial, Partials, Unfinished
 from relayer.memories.sealing import index_entries
 from relayer.record import Draft
@@ -82,7 +82,7 @@ class Indexer:
         )
         waiting = sorted(found, key=lambda row: row["size_bytes"])  # none waits for a longer one
         while waiting:
-            page = fitting(waiting, PAGE_BYTES)
+            page = take_fitting(waiting, PAGE_BYTES)
             await self._index(account, keys, page, go_on)
             waiting = waiting[len(page) :]
         if not all(has_key(keys, row) for row in found):
@@ -127,7 +127,7 @@ class Indexer:
         )
         if not found:
             return None
-        page = fitting(found, PAGE_BYTES)
+        page = take_fitting(found, PAGE_BYTES)
         wanted = [row for row in page if row["memory_id"] not in passing_over]
         changed = await self._index(account, keys, wanted, go_on)
         last = page[-1]
@@ -238,11 +238,11 @@ async def _vectors(
     Raises:
         Unavailable: the embedder is away, or takes no text at all.
     """
-    taken, flat = await _embedded(embedder, account, parts)
-    return await asyncio.to_thread(_turned, embedder, keys, taken, flat)
+    taken, flat = await _embed_parts(embedder, account, parts)
+    return await asyncio.to_thread(_turn, embedder, keys, taken, flat)
 
 
-async def _embedded(
+async def _embed_parts(
     embedder: Embedder, account: AccountId, parts: Sequence[Part]
 ) -> tuple[Sequence[Part], npt.NDArray[np.float32]]:
     """Return parts with their vectors, (n, dim), without memories that no endpoint takes.
@@ -287,7 +287,7 @@ async def _in_halves(
     return taken
 
 
-def _turned(
+def _turn(
     embedder: Embedder, keys: Keys, parts: Sequence[Part], vectors: npt.NDArray[np.float32]
 ) -> list[vector_rows.Vector]:
     """Return (row, part, turned vector), those of one key turned together."""

@@ -24,12 +24,12 @@ from relayer.memories.recognition import (
     Known,
     Prepared,
     Stored,
+    find_said_elsewhere,
     first_of_each,
     idempotency_marks,
     new_marks,
     outcomes,
-    recognised,
-    said_elsewhere,
+    recognise,
     without_same,
 )
 from relayer.memories.sealing import (
@@ -218,7 +218,7 @@ class Intake:
         Raises:
             Conflict: an idempotency key came back with another text.
         """
-        facts = await rows.known_facts(
+        facts = await rows.find_facts(
             self._database,
             account=account,
             namespace_ids={p.entry.namespace_id for p in prepared},
@@ -228,7 +228,7 @@ class Intake:
         marked = (
             await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
         )
-        return recognised(prepared, facts, marked, now)
+        return recognise(prepared, facts, marked, now)
 
     async def _are_there(self, account: AccountId, marks: Sequence[rows.Mark]) -> bool:
         """Return true if another request has left one of these marks."""
@@ -236,9 +236,9 @@ class Intake:
         return bool(await rows.find_marks(self._database, account=account, marks=names))
 
     async def _seal(self, access: Access, p: Prepared, now: datetime) -> rows.NewMemory:
-        return await offload(len(p.draft.text), self._sealed, access, p, now)
+        return await offload(len(p.draft.text), self._seal_one, access, p, now)
 
-    def _sealed(self, access: Access, p: Prepared, now: datetime) -> rows.NewMemory:
+    def _seal_one(self, access: Access, p: Prepared, now: datetime) -> rows.NewMemory:
         memory_id = new_id()
         address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
         blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))
@@ -308,7 +308,7 @@ def _effects(
         same=known.revisions(prepared),
         replaced=known.expired if memories else (),
         longer=known.longer,
-        seen=said_elsewhere(prepared, known),
+        seen=find_said_elsewhere(prepared, known),
         approved=sorted(waiting) if op == "remember" else (),
         reviews={m: d.review for m, d in drafts.items() if d.review is not None},
         contradicting={m: d for m, d in drafts.items() if d.contradicts is not None},

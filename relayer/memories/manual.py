@@ -96,7 +96,7 @@ class Manual:
             [memory],
             op="remember",
             names={entry.namespace_id: namespace},
-            manual_vector=UploadVector(upload_model(form, len(unit)), _shown(key, unit, form)),
+            manual_vector=UploadVector(upload_model(form, len(unit)), _turn(key, unit, form)),
         )
         return memory.memory_id, blob_id(ciphertext)
 
@@ -123,18 +123,18 @@ class Manual:
         forms = self._forms(caller.access, len(unit))
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             # Turning is a good part of such a request: only where there are vectors to compare.
-            asked = await _asked(keys, unit, forms, held[0].passages)
+            asked = await _query_vectors(keys, unit, forms, held[0].passages)
             found = await nearest_memories(held[0], asked, caller.access.time, limit)
         else:
             found = await search.search_manual(
                 self._database,
                 account=caller.access.account,
                 namespace_id=entry.namespace_id,
-                embeddings=await _asked(keys, unit, forms),
+                embeddings=await _query_vectors(keys, unit, forms),
                 now=caller.access.time,
                 limit=limit,
             )
-        return _ordered(found, weights, caller.access.time)
+        return _order(found, weights, caller.access.time)
 
     def _forms(self, access: Access, dim: int) -> dict[str, str]:
         """Return model → how its vectors are turned, of all that such a vector may be near."""
@@ -144,7 +144,7 @@ class Manual:
         return forms
 
 
-def _ordered(found: search.Nearest, weights: Weights, now: datetime) -> list[tuple[str, float]]:
+def _order(found: search.Nearest, weights: Weights, now: datetime) -> list[tuple[str, float]]:
     """Return (blob id, distance), best first; of equals the nearest."""
     scores, _, _ = weigh(1.0 - found.distances, found.moments, found.importances, weights, now)
     names = [to_base64url(blob_hash) for blob_hash in found.blob_ids]
@@ -152,7 +152,7 @@ def _ordered(found: search.Nearest, weights: Weights, now: datetime) -> list[tup
     return [(names[n], float(found.distances[n])) for n in order]
 
 
-async def _asked(
+async def _query_vectors(
     keys: Sequence[NamespaceKey],
     unit: npt.NDArray[np.float32],
     forms: Mapping[str, str],
@@ -167,10 +167,10 @@ async def _asked(
 def _all_shown(
     places: Mapping[tuple[int, str], tuple[NamespaceKey, str]], unit: npt.NDArray[np.float32]
 ) -> dict[tuple[int, str], npt.NDArray[np.float16]]:
-    return {place: _shown(key, unit, form) for place, (key, form) in places.items()}
+    return {place: _turn(key, unit, form) for place, (key, form) in places.items()}
 
 
-def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
+def _turn(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
     """Return the vector, of length 1, as the database sees it: as it is, or turned for a model."""
     if form != SENT:
         unit = derive_vector_turn(key, form, len(unit)).apply(unit[None])[0]

@@ -18,7 +18,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.intake import Intake, Remembered
-from relayer.memories.opening import Caller, Opener, Page, fitting, following, readable
+from relayer.memories.opening import Caller, Opener, Page, next_cursor, readable, take_fitting
 from relayer.record import Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
@@ -109,8 +109,8 @@ class MemoryService:
                 tokens=tokens, wanted=len(tags) + (source is not None), **filters
             ),
         )
-        page = fitting(found)
-        return Page(await self._opener.open_all(caller, page), following(found, page, limit))
+        page = take_fitting(found)
+        return Page(await self._opener.open_all(caller, page), next_cursor(found, page, limit))
 
     async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
         """Return one memory.

@@ -103,7 +103,7 @@ class Opener:
         """Return blob id → bytes of these rows; a row may bring them along as `blob`."""
         brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
         size = sum(map(len, brought.values())) // OPENED_BYTES
-        blobs = await offload(size, _verified, brought)
+        blobs = await offload(size, _verify_all, brought)
         others = {row["blob_id"] for row in found} - brought.keys()
         if not others:
             return blobs
@@ -210,7 +210,7 @@ def size_of(row: Row) -> int:
     return size
 
 
-def fitting(
+def take_fitting(
     found: Sequence[Row],
     bytes_max: int = PAGE_BYTES_MAX,
     *,
@@ -228,22 +228,22 @@ def fitting(
     return found
 
 
-def following(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | None:
+def next_cursor(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | None:
     """Return the cursor of the page behind this one; None if there surely is none."""
     return page[-1]["seq"] if len(page) < len(found) or len(found) == limit else None
 
 
-def _verified(blobs: Mapping[bytes, bytes]) -> dict[bytes, bytes | Corrupted]:
+def _verify_all(blobs: Mapping[bytes, bytes]) -> dict[bytes, bytes | Corrupted]:
     return {blob_id: verify_hash(blob_id, data) for blob_id, data in blobs.items()}
 
 
 def _all_opened(
     caller: Caller, found: Sequence[Row], blobs: Mapping[bytes, bytes | Corrupted]
 ) -> list[Memory | None]:
-    return [_opened(caller, row, blobs.get(row["blob_id"])) for row in found]
+    return [_open_row(caller, row, blobs.get(row["blob_id"])) for row in found]
 
 
-def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory | None:
+def _open_row(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory | None:
     if not isinstance(blob, bytes):
         return None
     if row["format"] == rows.OPAQUE:

@@ -18,7 +18,7 @@ from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import FULL_COVERAGE, Coverage
 from relayer.memories.offload import HASHING, PARSING, TURNING, offload
-from relayer.memories.opening import Caller, Opener, fitting
+from relayer.memories.opening import Caller, Opener, take_fitting
 from relayer.memory_index import evidence as resident
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace
@@ -136,7 +136,7 @@ class RecallService:
         """
         for namespace in query.namespaces:
             caller.access.require(namespace, "reader")
-        query = redacted_query(caller, query)
+        query = redact_query(caller, query)
         ranking, found, dropped = await self._find(caller, query)
         if ranking.known is not None:
             self._understanding.note(ranking.known)
@@ -208,14 +208,14 @@ class RecallService:
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
             terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
             used = self._embedder.used(caller.access.account, numbers)
-            known = None if used is None else self._known(query, used)
+            known = None if used is None else self._coverage(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
             scopes = await offload(HASHING * hashes, scopes_of, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
         finally:
             embedding.cancel()
-        known = known or self._known(query, vectors.used)
+        known = known or self._coverage(query, vectors.used)
         return _Prepared(now, keys, terms, spans, scopes, held, vectors, known)
 
     async def _rank(
@@ -225,7 +225,7 @@ class RecallService:
         known, vectors = prepared.known, prepared.vectors
         if vectors.ends > 1:
             part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
-            known = self._known(replace(query, text=query.text[part]), vectors.used)
+            known = self._coverage(replace(query, text=query.text[part]), vectors.used)
         dims = len(prepared.keys) * sum(found.shape[1] for found in vectors.by_model.values())
         scopes = await offload(
             TURNING * dims, with_vectors, prepared.scopes, prepared.keys, vectors.at(end)
@@ -304,9 +304,11 @@ class RecallService:
         goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
         return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
-    def _known(self, query: Query, used: frozenset[str]) -> Coverage:
+    def _coverage(self, query: Query, used: frozenset[str]) -> Coverage:
         """Return the coverage of a query; full unless both words and meaning search."""
-        return self._embedder.known(query.text, used) if query.mode == "hybrid" else FULL_COVERAGE
+        return (
+            self._embedder.coverage(query.text, used) if query.mode == "hybrid" else FULL_COVERAGE
+        )
 
     @time_stage("recall.open")
     async def _open_best(
@@ -345,7 +347,7 @@ class RecallService:
         seqs = [hit.seq for hit in hits]
         rows = await self._resident.rows(caller.access.account, held, seqs)
         living = [rows[hit.seq] for hit in hits if hit.seq in rows]
-        fit = fitting(living, bytes_max)
+        fit = take_fitting(living, bytes_max)
         opened = await self._opener.open_rows(caller, fit)
         hit_of = {hit.seq: hit for hit in hits}
         found = [
@@ -366,7 +368,7 @@ def _text(found: RecalledMemory) -> str:
     return found.memory.text or ""
 
 
-def redacted_query(caller: Caller, query: Query) -> Query:
+def redact_query(caller: Caller, query: Query) -> Query:
     """Return the query without secrets, to be embedded or shown to a model.
 
     Stored texts hold the same marks.

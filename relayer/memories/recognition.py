@@ -53,7 +53,7 @@ class Same:
 
     @classmethod
     def of_row(cls, row: Row) -> "Same":
-        """Return the match that a row of `known_facts` or `find_marks` stands for."""
+        """Return the match that a row of `find_facts` or `find_marks` stands for."""
         said = row["kind"], row["importance"], row["confidence"], row["review"]
         return cls(row["memory_id"], row["embedded"], *said)
 
@@ -159,7 +159,7 @@ def outlives(one: datetime | None, other: datetime | None) -> bool:
     return other is not None and (one is None or one > other)
 
 
-def recognised(
+def recognise(
     prepared: Sequence[Prepared],
     facts: Mapping[bytes, Row],
     marked: Mapping[bytes, Row],
@@ -237,7 +237,7 @@ def first_of_each(prepared: Sequence[Prepared], known: Known) -> dict[int, Prepa
     return fresh
 
 
-def said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid.UUID]:
+def find_said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid.UUID]:
     """Return memories that were said once more: not merely once more in the same conversation.
 
     A long conversation is analyzed window by window, each with what the one before it had.

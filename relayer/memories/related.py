@@ -78,7 +78,7 @@ class RelatedMemories:
         found = [row for row in found if has_key(caller.keys, row)]
         return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
 
-    async def held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
+    async def list_held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
         """Return the newest that were rejected, and that wait for approval."""
         states = (REJECTED, PENDING_REVIEW)
         return [m for state in states for m in await self.newest(caller, namespace, state)]

@@ -34,7 +34,7 @@ from relayer.errors import Corrupted
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import Subject
 from relayer.memories.indexing import PAGE, PAGE_BYTES
-from relayer.memories.opening import fitting, has_key, key_of
+from relayer.memories.opening import has_key, key_of, take_fitting
 from relayer.memories.sealing import fingerprint_of, index_entries
 from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
@@ -98,7 +98,7 @@ class Resealer:
             index_version=INDEX_VERSION,
             limit=PAGE,
         ):
-            page = list(fitting(page, PAGE_BYTES))
+            page = list(take_fitting(page, PAGE_BYTES))
             moved |= await self._reseal(account, keys, page, turns=False)
             position = (page[-1]["epoch"], page[-1]["seq"])
             if moved and not go_on():
@@ -127,8 +127,8 @@ class Resealer:
             await self._namespaces.ensure(relayer, keys.of(Namespace(name))[0], keys.lender)
         vectors: dict[uuid.UUID, Vectors] = {}
         if not turns:
-            vectors = await self._turned(account, keys, found)
-        resealed = await asyncio.to_thread(_resealed, account, keys, found, opened, vectors)
+            vectors = await self._turn(account, keys, found)
+        resealed = await asyncio.to_thread(_reseal_rows, account, keys, found, opened, vectors)
         return await self._store(account, resealed, turns=turns)
 
     async def _open(
@@ -153,14 +153,14 @@ class Resealer:
             await rows.mark_altered(self._database, account=account, rows=altered, turns=turns)
         return opened
 
-    async def _turned(
+    async def _turn(
         self, account: AccountId, keys: Keys, page: Sequence[Row]
     ) -> dict[uuid.UUID, Vectors]:
         """Return memory → its vectors, turned by the new keys instead of the old ones."""
         found = await rows.vectors_of(
             self._database, account=account, memory_ids=[row["memory_id"] for row in page]
         )
-        return await asyncio.to_thread(_turned_anew, keys, page, found)
+        return await asyncio.to_thread(_turn_all, keys, page, found)
 
     async def _store(
         self, account: AccountId, resealed: Sequence[rows.Resealed], *, turns: bool
@@ -229,7 +229,7 @@ def _opened(account: AccountId, key: NamespaceKey, row: Row, blob: bytes | Corru
     return _Opened(record, envelope.read_header(blob).created_ms)
 
 
-def _resealed(
+def _reseal_rows(
     account: AccountId,
     keys: Keys,
     page: Sequence[Row],
@@ -282,7 +282,7 @@ def _resealed(
     return resealed
 
 
-def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[uuid.UUID, Vectors]:
+def _turn_all(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[uuid.UUID, Vectors]:
     """Return memory → its vectors under the new keys; those of one old key and model together."""
     row_of = {row["memory_id"]: row for row in page}
     groups: dict[tuple[NamespaceKey, str], list[Row]] = {}
@@ -293,14 +293,14 @@ def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[
     for (old, model), vectors in groups.items():
         new = keys.of(old.namespace)[0]
         stored = np.stack([v["embedding"].to_numpy() for v in vectors]).astype(np.float32)
-        again = _turned_from(old, new, model, stored)
+        again = _turn_from(old, new, model, stored)
         for vector, embedding in zip(vectors, again.astype(np.float16), strict=True):
             place = (vector["model"], vector["part"])
             turned.setdefault(vector["memory_id"], {})[place] = embedding
     return turned
 
 
-def _turned_from(
+def _turn_from(
     old: NamespaceKey, new: NamespaceKey, model: str, vectors: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     """Return (n, dim) vectors as the new key turns them."""

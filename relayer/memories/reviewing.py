@@ -13,7 +13,7 @@ from relayer.database import listing
 from relayer.database import memories as memory_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
-from relayer.memories.opening import Caller, Opener, Page, fitting, following, size_of
+from relayer.memories.opening import Caller, Opener, Page, next_cursor, size_of, take_fitting
 from relayer.record import Memory
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.namespaces import Namespaces
@@ -36,7 +36,7 @@ class Reviewer:
         self._opener = opener
         self._namespaces = namespaces
 
-    async def waiting(
+    async def list_doubtful(
         self, caller: Caller, namespaces: Sequence[Namespace], *, before_seq: int, limit: int
     ) -> Page[Doubtful]:
         """Return a page of memories that wait for approval or contradict others, newest first.
@@ -47,7 +47,7 @@ class Reviewer:
         account, now = caller.access.account, caller.access.time
         for namespace in namespaces:
             caller.access.require(namespace, "reader")
-        found = await listing.waiting(
+        found = await listing.find_waiting(
             self._database,
             account=account,
             namespace_ids=await self._namespaces.numbers(account, namespaces),
@@ -55,12 +55,12 @@ class Reviewer:
             limit=limit,
             now=now,
         )
-        others = await self._contradicted(account, found, now)
+        others = await self._find_contradicted(account, found, now)
 
         def size_in(row: Row) -> int:
             return sum(map(size_of, (row, *others[row["memory_id"]])))
 
-        page = fitting(found, size_in=size_in)
+        page = take_fitting(found, size_in=size_in)
         contradicted = {o["memory_id"]: o for row in page for o in others[row["memory_id"]]}
         opened = await self._opener.open_all(caller, [*page, *contradicted.values()])
         known = dict(zip(contradicted, opened[len(page) :], strict=True))
@@ -68,9 +68,9 @@ class Reviewer:
             Doubtful(m, row["review"], [known[o["memory_id"]] for o in others[row["memory_id"]]])
             for row, m in zip(page, opened, strict=False)
         ]
-        return Page(doubtful, following(found, page, limit))
+        return Page(doubtful, next_cursor(found, page, limit))
 
-    async def _contradicted(
+    async def _find_contradicted(
         self, account: AccountId, found: Sequence[Row], now: datetime
     ) -> Mapping[uuid.UUID, Sequence[Row]]:
         """Return, for each of these rows, by its id, those that it contradicts and that stand."""

@@ -113,14 +113,14 @@ class Reviser:
         access.require(Namespace(row["namespace"]), "writer")
         marks = self._marks(caller, row, edit)
         if await self._came_before(access, marks, memory_id):
-            return await self._unchanged(access, memory_id, redacted)
+            return await self._read_unchanged(access, memory_id, redacted)
         before = await self._before(caller, row, edit)
         after = replace(before, **changes)
         if "expires_at" in changes:  # somebody asked for it, even if it is the same
             after = replace(after, has_default_life=False)
         if _said(after) == _said(before):
             await self._note(access, marks, row)
-            return _edited(row, redacted)
+            return _unchanged_answer(row, redacted)
         return await self._revise(caller, row, before, after, marks, redacted)
 
     async def _row(self, access: Access, memory_id: uuid.UUID) -> Row:
@@ -149,10 +149,10 @@ class Reviser:
         )
         return marked_memory(marks, stored) is not None
 
-    async def _unchanged(
+    async def _read_unchanged(
         self, access: Access, memory_id: uuid.UUID, redacted: dict[str, int]
     ) -> Edited:
-        return _edited(await self._row(access, memory_id), redacted)
+        return _unchanged_answer(await self._row(access, memory_id), redacted)
 
     async def _note(self, access: Access, marks: Sequence[tuple[bytes, bytes]], row: Row) -> None:
         if marks:
@@ -204,7 +204,7 @@ class Reviser:
         epochs = caller.keys.of(draft.namespace)
         entry = await self._writer.place(caller, draft.namespace)
         await self._check_alone(caller, row, draft, epochs, entry)
-        memory = await offload(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
+        memory = await offload(len(draft.text), self._seal, caller, row, draft, epochs[0], entry)
         receipt = await self._store(
             caller.access,
             row,
@@ -224,7 +224,7 @@ class Reviser:
         entry: NamespaceEntry,
     ) -> None:
         """Return when no other living memory says exactly this; what has expired is erased."""
-        known = await memory_rows.known_facts(
+        known = await memory_rows.find_facts(
             self._database,
             account=caller.access.account,
             namespace_ids=[entry.namespace_id],
@@ -240,7 +240,7 @@ class Reviser:
                 f"Another memory says exactly this: {min(standing)}.", code="memory.duplicate"
             )
 
-    def _sealed(
+    def _seal(
         self, caller: Caller, row: Row, draft: Draft, key: NamespaceKey, entry: NamespaceEntry
     ) -> memory_rows.NewMemory:
         now, writer = caller.access.time, caller.access.key
@@ -341,7 +341,7 @@ def _said(draft: Draft) -> tuple[Any, ...]:
     )
 
 
-def _edited(row: Row, redacted: dict[str, int]) -> Edited:
+def _unchanged_answer(row: Row, redacted: dict[str, int]) -> Edited:
     """Return the answer to an edit that had nothing to change."""
     status = "uploaded" if row["embedding_model"] is None else "done"
     return Edited(row["memory_id"], row["revision"], status, redacted, None)

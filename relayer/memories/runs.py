@@ -117,13 +117,13 @@ class Runs:
         with suppress(NotFound):  # the account was closed meanwhile
             await self._begin(relayer, Namespace(due["namespace"]), due["namespace_id"])
 
-    async def unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
+    async def find_unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
         """Yield pages of (account_id, run_id, namespace) of runs that are to go on.
 
         They are of one account or of all.
         """
         after = rows.START
-        while page := await rows.unfinished(
+        while page := await rows.find_unfinished(
             self._database, account=account, after=after, limit=DUE_PAGE
         ):
             yield page
@@ -217,16 +217,16 @@ class Runs:
             _Settled: another request was faster.
         """
         try:
-            async with self._changing(access, namespace) as change:
+            async with self._change(access, namespace) as change:
                 signed = await self._reverse(change, action)
                 await _settle(change, run_id, action, is_undone=signed is not None)
             return signed
         except Conflict:  # what was merged is said by another memory now
-            async with self._changing(access, namespace) as change:
+            async with self._change(access, namespace) as change:
                 await _settle(change, run_id, action, is_undone=False)
             return None
 
-    def _changing(
+    def _change(
         self, access: Access, namespace: Namespace
     ) -> AbstractAsyncContextManager[AccountChange]:
         """Return one change of many, which are published together."""

@@ -12,7 +12,7 @@ from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted
-from relayer.memories.conversations import Conversation, as_draft, opened
+from relayer.memories.conversations import Conversation, as_draft, open_turn
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import fingerprint_of
 from relayer.memories.turns import readable_turn
@@ -67,7 +67,7 @@ class SealedTurns:
         )
         return turn, entry
 
-    async def said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
+    async def find_said(self, caller: Caller, conversation: Conversation) -> Row | None:
         """Return the turn that says the same and waits or is kept, under whichever epoch."""
         account, turn = caller.access.account, as_draft(conversation)
         if (entry := await self._namespaces.find(account, turn.namespace)) is None:
@@ -76,19 +76,19 @@ class SealedTurns:
             (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
             for key in caller.keys.of(turn.namespace)
         ]
-        found = await episode_rows.said(
+        found = await episode_rows.find_said(
             self._database, account=account, places=places, now=caller.access.time
         )
         return found[0] if found else None
 
-    async def pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
+    async def find_pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
         """Return the row of a turn that waits for its facts; None if it is done, failed or gone."""
         row = await episode_rows.find_episode(
             self._database, account=account, episode_id=turn_id, now=self._clock()
         )
         return row if row is not None and row["state"] == rows.PENDING else None
 
-    async def kept(self, access: Access, turn_id: uuid.UUID) -> Row:
+    async def find_kept(self, access: Access, turn_id: uuid.UUID) -> Row:
         """Return the row of a turn that is kept beside its facts.
 
         Raises:
@@ -117,6 +117,6 @@ class SealedTurns:
         if blob is None:
             raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
         try:
-            return opened(account, keys, row, blob)
+            return open_turn(account, keys, row, blob)
         except CryptoError:
             raise Corrupted("A pending episode was altered.", code=ALTERED) from None

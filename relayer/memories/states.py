@@ -13,7 +13,7 @@ from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, NotFound
 from relayer.journal.changes import AccountChange
-from relayer.journal.states import STATE, Change, change_states, changed
+from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.memories.eraser import Eraser, erase_made_of
 from relayer.memories.opening import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
@@ -55,7 +55,7 @@ class StateChanger:
         namespace = Namespace(row["namespace"])
         access.require(namespace, "writer")
         if row["superseded_at"] is not None:
-            over = await expiry.expired_equals(
+            over = await expiry.find_expired_equals(
                 self._database, account=access.account, memory_id=memory_id, now=access.time
             )
             await self._eraser.expire(access.account, over)
@@ -76,7 +76,7 @@ class StateChanger:
             if by is not None or change.get("review") == REJECTED:
                 await erase_made_of(account_change, [memory_id])
             receipts = await change_states(account_change, {memory_id: change})
-        return changed(living[memory_id], change), receipts[0] if receipts else None
+        return state_after(living[memory_id], change), receipts[0] if receipts else None
 
 
 async def _lock(account_change: AccountChange, *named: uuid.UUID | None) -> dict[uuid.UUID, Row]:

@@ -65,7 +65,7 @@ class TurnFacts:
         """
         await self._writer.refuse_full(account, room_bytes)
 
-    async def answered(
+    async def find_answer(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
     ) -> Analyzed | None:
         """Return what an earlier request with the same idempotency key led to.
@@ -139,7 +139,7 @@ class TurnFacts:
         keep = caller.access.settings.keep_turns
         if not keep and not may_wait:
             return None
-        known = await self._turns.said_before(caller, conversation)
+        known = await self._turns.find_said(caller, conversation)
         names = {} if known is None else {known["namespace_id"]: conversation.namespace}
         if known is not None and known["state"] == rows.PENDING:
             return Origin(known["episode_id"], waiting=True, kept=keep, names=names)
@@ -202,9 +202,9 @@ class TurnFacts:
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int], cause: str
     ) -> Analyzed:
         # The same request may have come twice, and the other one may be ready by now.
-        if (before := await self.answered(caller, conversation, redacted)) is not None:
+        if (before := await self.find_answer(caller, conversation, redacted)) is not None:
             return before
-        known = await self._turns.said_before(caller, conversation)
+        known = await self._turns.find_said(caller, conversation)
         episodes = list[rows.NewEpisode]()
         if known is not None and known["state"] == rows.PENDING:
             turn, number = known["episode_id"], known["namespace_id"]
@@ -240,7 +240,7 @@ class TurnFacts:
     async def waits(self, caller: Caller, before: Analyzed) -> bool:
         """Return true if the other request only let the conversation wait, whose facts are here."""
         turn, account = before.pending, caller.access.account
-        return turn is not None and await self._turns.pending(account, turn) is not None
+        return turn is not None and await self._turns.find_pending(account, turn) is not None
 
 
 async def problem_of(conversation: Conversation, facts: Sequence[object]) -> str | None:

@@ -99,7 +99,7 @@ class Turns:
             limit=limit,
             now=caller.access.time,
         )
-        return await self._opened(caller, found)
+        return await self._open(caller, found)
 
     async def get(self, caller: Caller, turn_id: uuid.UUID) -> Turn:
         """Return one turn.
@@ -109,7 +109,7 @@ class Turns:
             Corrupted: its blob is lost or altered.
         """
         row = await readable_turn(self._database, caller.access, turn_id, states={PENDING, KEPT})
-        [turn] = await self._opened(caller, [row])
+        [turn] = await self._open(caller, [row])
         if turn.text is None:
             raise Corrupted("A kept turn is missing or altered.")
         return turn
@@ -122,7 +122,7 @@ class Turns:
             self._database, account=account, namespace_ids=numbers, now=access.time
         )
 
-    async def _opened(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:
+    async def _open(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:
         account = caller.access.account
         ids = [row["episode_id"] for row in found]
         drafts = await self._opener.turns(caller, found)

@@ -30,7 +30,7 @@ from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import Subject
 from relayer.journal.states import Change, change_states
-from relayer.memories.contradictions import settled
+from relayer.memories.contradictions import settle
 from relayer.memories.eraser import erase_in, erase_made_of
 from relayer.memories.opening import Caller
 from relayer.memories.writes import (
@@ -159,7 +159,7 @@ class Writer:
         if effects.same:
             await _check_same(change, effects.same)
         erased = await _erase_expired(change, effects.replaced) if effects.replaced else []
-        batch, subjects, freed = await _vouched(change, batch)
+        batch, subjects, freed = await _vouch(change, batch)
         self.check_room(change, batch.new_bytes - freed)
         receipts = change.sign(subjects, batch.names)
         await _insert(change, batch, receipts)
@@ -270,7 +270,7 @@ async def _erase_expired(change: AccountChange, replaced: Sequence[uuid.UUID]) -
     return erased
 
 
-async def _vouched(change: AccountChange, batch: Batch) -> tuple[Batch, list[Subject], int]:
+async def _vouch(change: AccountChange, batch: Batch) -> tuple[Batch, list[Subject], int]:
     """Return the new part of a batch, the subjects of its receipts, and the bytes that are freed.
 
     The bytes are those of the turn that its facts come from.
@@ -278,14 +278,14 @@ async def _vouched(change: AccountChange, batch: Batch) -> tuple[Batch, list[Sub
     names, origin, freed = batch.names, batch.origin, 0
     subjects = [*map(memory_subject, batch.memories)]
     if origin is not None and origin.waiting:
-        row = await _waiting(change, origin.id)
+        row = await _lock_waiting(change, origin.id)
         names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
         if not origin.kept:
             subjects.append(_gone_subject(row))
             freed = row["size_bytes"]
     elif origin is not None and origin.new is None:
         await _check_kept(change, origin.id)
-    episodes = await _unsaid(change, batch)
+    episodes = await _find_unsaid(change, batch)
     subjects += map(_episode_subject, episodes)
     return replace(batch, episodes=episodes, names=names), subjects, freed
 
@@ -313,7 +313,7 @@ async def _insert(
     )
 
 
-async def _waiting(change: AccountChange, episode: uuid.UUID) -> Row:
+async def _lock_waiting(change: AccountChange, episode: uuid.UUID) -> Row:
     locked = await episode_rows.lock_episodes(
         change.connection, account=change.account, episode_ids=[episode]
     )
@@ -323,13 +323,13 @@ async def _waiting(change: AccountChange, episode: uuid.UUID) -> Row:
 
 
 async def _check_kept(change: AccountChange, episode: uuid.UUID) -> None:
-    if not await episode_rows.kept(
+    if not await episode_rows.find_kept(
         change.connection, account=change.account, episode_ids=[episode]
     ):
         raise Overtaken("That turn was erased meanwhile.")
 
 
-async def _unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.NewEpisode]:
+async def _find_unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.NewEpisode]:
     """Return the turns to store.
 
     One that is restored may have been said again since: it comes back, but the other one is known
@@ -364,7 +364,9 @@ async def _check_living(change: AccountChange, batch: Batch) -> None:
     """Under the account's lock, so that nothing erased meanwhile comes back."""
     ids = [m.revision_of or m.memory_id for m in batch.memories]
     ids += [e.episode_id for e in batch.episodes]
-    if await erasure_rows.tombstoned(change.connection, account=change.account, memory_ids=ids):
+    if await erasure_rows.find_tombstoned(
+        change.connection, account=change.account, memory_ids=ids
+    ):
         raise NotFound("That memory was erased.")
 
 
@@ -383,7 +385,7 @@ async def _affect(
         standing = await state_rows.lock_states(
             connection, account=account, memory_ids=sorted(others)
         )
-    changes = settled(
+    changes = settle(
         effects.contradicting, effects.reviews, standing, effects.same, settings, now
     ) | {memory: Change(review=None) for memory in effects.approved}
     for memory, life in effects.longer.items():

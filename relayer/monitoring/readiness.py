@@ -132,7 +132,7 @@ class Readiness:
         """Return true if an outside store answers; it is asked for something that is not there."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                await self._blobs.marked(_NOBODY)
+                await self._blobs.read_mark(_NOBODY)
         except (Unavailable, TimeoutError):
             return False
         return True

@@ -104,11 +104,11 @@ class QueryEmbedder:
         related = self._embedders.related(answered)
         return QueryVectors(answered, complete, related, used)
 
-    def known(self, text: str, used: frozenset[str]) -> Coverage:
+    def coverage(self, text: str, used: frozenset[str]) -> Coverage:
         """Return the coverage of a text by these models in use."""
         if (current := self._embedders.current) is None:
             return FULL_COVERAGE
-        return self._embedders.known(text, used or {current.model_id})
+        return self._embedders.coverage(text, used or {current.model_id})
 
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str

@@ -24,7 +24,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.states import STATE, Change, change_states
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
-from relayer.recovery.chain_replay import Step, continued
+from relayer.recovery.chain_replay import Step, continue_chain
 from relayer.recovery.examiner import Examiner
 from relayer.recovery.orphan_rows import merged_with
 from relayer.sealed.envelope import blob_hash
@@ -172,7 +172,7 @@ class AccountReplay:
         chain = Chain(account)
         stored = await account_rows.grants_after(self._database, account, 0)
         try:
-            return chain, *continued(chain, stored, history)
+            return chain, *continue_chain(chain, stored, history)
         except CryptoError:
             return chain, [], 0
 

@@ -20,7 +20,7 @@ Item = Grant | Revocation
 Step = tuple[Item, str, bytes | None]  # with its label and what it rests on
 
 
-def continued(
+def continue_chain(
     chain: Chain, stored: Sequence[Row], history: Sequence[bytes]
 ) -> tuple[list[Step], int]:
     """Return the journal's steps after the stored grants, and the serial that the chain must reach.
@@ -31,7 +31,7 @@ def continued(
     Raises:
         CryptoError: the stored grants do not verify.
     """
-    candidates, successors = _sorted(history)
+    candidates, successors = _sort(history)
     here = {row["serial"]: row for row in stored}
     steps: list[Step] = []
     forked = False
@@ -55,7 +55,7 @@ def continued(
     return steps, max([chain.serial + forked, *(item.serial for item in later)])
 
 
-def _sorted(history: Sequence[bytes]) -> tuple[dict[int, list[Item]], dict[PublicKey, Named]]:
+def _sort(history: Sequence[bytes]) -> tuple[dict[int, list[Item]], dict[PublicKey, Named]]:
     """Return grants and revocations by serial, and whom a relayer's key named its successor."""
     candidates: dict[int, list[Item]] = {}
     successors: dict[PublicKey, Named] = {}

@@ -93,7 +93,7 @@ class Examiner:
         The names must have been listed before: an object is put before its row is written.
         """
         hashes = {envelope.blob_hash(name): name for name in names}
-        referred = await rows.referred(self._database, account=account, blob_ids=list(hashes))
+        referred = await rows.find_referred(self._database, account=account, blob_ids=list(hashes))
         lonely = [name for blob, name in hashes.items() if blob not in referred]
         found = Unreferred()
         for at in range(0, len(lonely), READ_AT_ONCE):
@@ -125,16 +125,16 @@ class Examiner:
     ) -> None:
         """Sealed memories and turns, and foreign bytes."""
         ids = [header.address.memory for header in blobs.values() if header is not None]
-        over = await rows.tombstoned(self._database, account=account, ids=ids)
-        over |= await rows.extracted(self._database, account=account, ids=ids)
-        replaced = await self._replaced(account, blobs)
+        over = await rows.find_tombstoned(self._database, account=account, ids=ids)
+        over |= await rows.find_extracted(self._database, account=account, ids=ids)
+        replaced = await self._find_replaced(account, blobs)
         nameless = [
             envelope.blob_hash(name)
             for name, header in blobs.items()
             if header is None or is_former_name(header.address.memory)
         ]
         erased_blobs = (
-            await rows.tombstoned_blobs(self._database, account=account, blob_ids=nameless)
+            await rows.find_tombstoned_blobs(self._database, account=account, blob_ids=nameless)
             if nameless
             else set()
         )
@@ -146,7 +146,7 @@ class Examiner:
             if not gone and header is not None and header.address.account == account:
                 found.memories.append(name)
 
-    async def _replaced(
+    async def _find_replaced(
         self, account: AccountId, blobs: dict[str, envelope.Header | None]
     ) -> set[str]:
         """Return those that were sealed anew since: left of a database lost before its minute.
@@ -155,7 +155,7 @@ class Examiner:
         """
         places = {name: header for name, header in blobs.items() if header is not None}
         ids = [header.address.memory for header in places.values()]
-        rows_here = await rebuild_rows.sealed(self._database, account, ids)
+        rows_here = await rebuild_rows.find_sealed(self._database, account, ids)
         here = {(row["id"], row["revision"]): row for row in rows_here}
         by: dict[str, str] = {}
         for name, header in places.items():
@@ -168,7 +168,7 @@ class Examiner:
     async def _sort_journal(
         self, account: AccountId, journal: dict[str, bytes], found: Unreferred
     ) -> None:
-        known = await rows.signed_objects(
+        known = await rows.find_signed_objects(
             self._database, account=account, objects=list(journal.values())
         )
         receipts: dict[str, Receipt] = {}
@@ -212,8 +212,10 @@ class Examiner:
         )
         others = {n: r for n, r in receipts.items() if here.get(r.seq) != journal[n]}
         ids = [i.memory for r in others.values() for i in r.items]
-        living = await rows.living(self._database, account=account, ids=ids) if ids else set()
-        erased = await rows.tombstoned(self._database, account=account, ids=ids) if ids else set()
+        living = await rows.find_living(self._database, account=account, ids=ids) if ids else set()
+        erased = (
+            await rows.find_tombstoned(self._database, account=account, ids=ids) if ids else set()
+        )
         found.serial = max([found.serial, *(r.serial for r in others.values())])
         for receipt in others.values():
             named = {item.memory for item in receipt.items}

@@ -75,7 +75,7 @@ class Finder:
         self._blobs = blobs
         self._relayers = relayers
 
-    async def lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
+    async def find_lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
         """Find the blobs that no row refers to; `keys` by their ids.
 
         Only such blobs are read. An altered one does not say whose it was. Of the states that rows
@@ -155,13 +155,13 @@ class Finder:
         names = [name async for name in self._blobs.names(account)]
         for page in _pages(names, NAMES):
             hashes = {n: envelope.blob_hash(n) for n in page}
-            known = await rows.known_blobs(
+            known = await rows.find_blobs(
                 self._database, account=account, blob_ids=list(hashes.values())
             )
             unknown = [n for n in page if hashes[n] not in known]
             if not unknown:
                 continue
-            said = await rows.known_states(
+            said = await rows.find_by_state_blobs(
                 self._database, account=account, blob_ids=[hashes[n] for n in unknown]
             )
             states += said
@@ -185,7 +185,7 @@ class Finder:
             for name in await select_unread(self._blobs, account, some, read):
                 yield name, None
 
-    async def overtaken(
+    async def find_overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
     ) -> list[Row]:
         """Return rows of an older database whose bytes are gone: these blobs replaced them.
@@ -198,7 +198,7 @@ class Finder:
         }
         ids, overtaken = sorted({memory for memory, _ in newest}), []
         for at in range(0, len(ids), PAGE):
-            for row in await rebuild_rows.sealed(self._database, account, ids[at : at + PAGE]):
+            for row in await rebuild_rows.find_sealed(self._database, account, ids[at : at + PAGE]):
                 name, header = newest.get((row["id"], row["revision"]), ("", None))
                 if header is None or header.epoch <= row["epoch"]:
                     continue

@@ -132,7 +132,7 @@ class Replay:
         marks: dict[AccountId, int] = {}
         for at in range(0, len(accounts), AT_ONCE):
             some = accounts[at : at + AT_ONCE]
-            found = await asyncio.gather(*(self._blobs.marked(account) for account in some))
+            found = await asyncio.gather(*(self._blobs.read_mark(account) for account in some))
             marks |= dict(zip(some, found, strict=True))
         return marks
 
@@ -200,7 +200,7 @@ class Replay:
         for row in await rows.newest(self._database):
             if row["grant_serial_due"] == rows.HELD:
                 account = AccountId(row["account_id"])
-                mark = await self._blobs.marked(account)
+                mark = await self._blobs.read_mark(account)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
 
     async def catch_up_late(self, account: AccountId, history: Sequence[bytes]) -> None:
@@ -216,7 +216,7 @@ class Replay:
         for row in await rows.newest(self._database, account):
             if row["grant_serial_due"] != rows.HELD:  # else that is tried again anyway
                 log.warning("an account's grants came late", extra={"event": "replay.late"})
-                mark = await self._blobs.marked(account)
+                mark = await self._blobs.read_mark(account)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
 
     async def _catch_up_alone(self, account: AccountId, seq: int, mark: int) -> None:

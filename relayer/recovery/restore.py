@@ -104,8 +104,8 @@ class Restore:
         """
         caller.access.require(namespace, "writer")
         keys = {key.key_id: key for key in caller.keys.of(namespace)}
-        lost = await self._finder.lost(caller.access.account, keys)
-        indexed = await self._indexed(caller, namespace)
+        lost = await self._finder.find_lost(caller.access.account, keys)
+        indexed = await self._count_indexed(caller, namespace)
         done = await self._restore(caller.access, keys, lost, limit)
         failed = done.failed + len(done.later)
         found = len(lost.memories) + len(lost.turns)
@@ -130,7 +130,7 @@ class Restore:
         at_hand = await self._keys_at_hand(account, keys)
         if self._rests(account, at_hand):
             return
-        lost = await self._finder.lost(account, at_hand)
+        lost = await self._finder.find_lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
         access = self._ledger.unasked(account)
         everything = len(lost.memories) + len(lost.turns)
@@ -190,7 +190,7 @@ class Restore:
         """
         # Turns first: memories are linked to them.
         turns = sorted(lost.turns, key=lambda turn: -turn[1].epoch)[:limit]
-        placed = (await self._placed(access.account, lost))[: limit - len(turns)]
+        placed = (await self._order(access.account, lost))[: limit - len(turns)]
         await self._drop_overtaken(
             access, keys, turns + [(name, header) for name, header, _ in placed]
         )
@@ -217,13 +217,13 @@ class Restore:
     ) -> None:
         """Take away the rows that these blobs are to have anew, and count what is there."""
         if blobs:
-            overtaken = await self._finder.overtaken(access.account, keys, blobs)
+            overtaken = await self._finder.find_overtaken(access.account, keys, blobs)
             names = {key.namespace for key in keys.values()}
             async with self._ledger.change(access, names) as change:
                 await rebuild_rows.drop(change.connection, access.account, overtaken)
             await namespace_rows.recount(self._database, access.account)
 
-    async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
+    async def _count_indexed(self, caller: Caller, namespace: Namespace) -> int:
         """Count the memories of the namespace that have their rows."""
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
@@ -232,7 +232,7 @@ class Restore:
             self._database, account=caller.access.account, namespace_id=entry.namespace_id
         )
 
-    async def _placed(
+    async def _order(
         self, account: AccountId, lost: Lost
     ) -> list[tuple[str, envelope.Header, int | None]]:
         """Return blobs in the order of their rows; with when the next revision was stored.

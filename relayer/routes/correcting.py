@@ -265,7 +265,7 @@ async def list_review(
     cursor: FromQuery[str | None] = None,
 ) -> ReviewAnswer:
     """Return a page of memories that somebody should look at, newest first."""
-    page = await reviewer.waiting(
+    page = await reviewer.list_doubtful(
         caller,
         bodies.namespaces_of(namespace, namespaces),
         before_seq=parse_sequence(cursor),

@@ -142,7 +142,7 @@ async def list_keys(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
 ) -> KeysAnswer:
     """Return the account's keys as their grants say."""
-    return {"keys": await accounts.listed_keys(access)}
+    return {"keys": await accounts.list_keys(access)}
 
 
 @get("/grants", opt={REVOKING: True})
@@ -150,7 +150,7 @@ async def list_grants(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
 ) -> GrantsAnswer:
     """Return signed grants and revocations the key may see."""
-    listed = await accounts.listed_grants(access)
+    listed = await accounts.list_grants(access)
     return {
         "grants": [_grant(entry) for entry in listed],
         "grant_serial": access.serial,

@@ -95,7 +95,7 @@ class Accounts:
         """Return the key of this relayer."""
         return self._identity.public_key
 
-    def known(self, account: AccountId) -> Chain:
+    def chain_at_hand(self, account: AccountId) -> Chain:
         """Return the account's chain as far as it is known here, for whoever will read its row.
 
         The chain comes first: a grant that commits meanwhile may be in it and not in the row.
@@ -145,7 +145,7 @@ class Accounts:
             NotAllowed: it is no writer of one of these namespaces any more, or, `as_owner`, does
                 not own the account.
         """
-        heads = await statements.locked_heads(connection, access.account)
+        heads = await statements.lock_heads(connection, access.account)
         time = heads.time(self._clock())
         if access.is_asked or as_owner:
             still = await self._still(connection, access, heads, to_ms(time))
@@ -167,7 +167,7 @@ class Accounts:
             Corrupted: as `chain`.
         """
         held: Sequence[Grant] = access.grants
-        serial, chain = heads.grant_serial, self.known(access.account)
+        serial, chain = heads.grant_serial, self.chain_at_hand(access.account)
         _check_whole(serial, heads.grant_serial_due, known=max(access.serial, chain.serial))
         if serial > access.serial:
             if serial > chain.serial:
@@ -244,18 +244,18 @@ class Accounts:
     async def _current(self, account: AccountId, read: LookUp | None = None) -> tuple[Chain, Row]:
         """Return the account's verified chain and its row."""
         if read is None:
-            read = LookUp(self.known(account), await self._rows.ask(account))
+            read = LookUp(self.chain_at_hand(account), await self._rows.ask(account))
         chain, row = read.chain, read.row
         if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
         _check_whole(row["grant_serial"], row["grant_serial_due"], known=chain.serial)
         count_lookups("chains", row["grant_serial"] == chain.serial)
         if row["grant_serial"] > chain.serial:
-            chain = await self._continued(chain, row["grant_serial"])
+            chain = await self._extend(chain, row["grant_serial"])
         self.remember(chain)
         return chain, row
 
-    async def _continued(self, chain: Chain, serial: int) -> Chain:
+    async def _extend(self, chain: Chain, serial: int) -> Chain:
         """Return the chain as stored, to this serial at least; read once for all who wait."""
         place = (chain.account, serial)
         if place not in self._continuing:
@@ -312,7 +312,7 @@ class Accounts:
                 return False  # closed meanwhile
             return await statements.claim_key(connection, key=key, account=account)
 
-    async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
+    async def list_grants(self, access: Access) -> list[dict[str, Any]]:
         """Return signed grants and revocations: all for owners, else one's own and the chain above.
 
         The bytes are those that are stored, so that who asks sees what became of them.
@@ -335,7 +335,7 @@ class Accounts:
             if item.serial in stored
         ]
 
-    async def listed_keys(self, access: Access) -> list[KeyEntry]:
+    async def list_keys(self, access: Access) -> list[KeyEntry]:
         """Return the account's keys as their grants say: all for owners, else one's own."""
         if access.is_owner:
             return await self.all_keys(access.account)
@@ -363,7 +363,7 @@ class Accounts:
         found = {key.hex(): labels.get(chain.grants[key][-1].serial) for key in seen}
         return {key: label for key, label in found.items() if label}
 
-    async def kept_labels(self, chain: Chain) -> dict[PublicKey, str]:
+    async def labels_of_keys(self, chain: Chain) -> dict[PublicKey, str]:
         """Return the newest label that each key of a chain was given, of those that have one."""
         serials = [item.serial for item in chain.items]
         labels = await statements.labels_of(self._database, chain.account, serials)

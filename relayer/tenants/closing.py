@@ -110,7 +110,7 @@ class Closing:
 
     async def purge(self) -> None:
         """Go on emptying closed accounts, bounded; the rest is for the next round."""
-        for account in await rows.unpurged(self._database):
+        for account in await rows.find_unpurged(self._database):
             try:
                 await self._empty(account, ROUNDS_MAX)
             except RelayerError as error:

@@ -178,7 +178,7 @@ class Custody:
         whole = {name: keys for name, keys in held.items() if keys[0].epoch == chain.epoch}
         return LentKeys(whole) if whole else None
 
-    async def held(self, account: AccountId) -> list[Namespace]:
+    async def held_namespaces(self, account: AccountId) -> list[Namespace]:
         """Return the namespaces of an account whose keys the ring holds."""
         chain = await self._accounts.chain(account)
         return sorted({key.namespace for key in self._ring.held(chain, to_ms(self._clock()))})
@@ -249,7 +249,7 @@ class Custody:
         """
         unnamed = set()
         for key in unlock.keys:
-            granted = _named_key_ids(access, key)
+            granted = _key_id_of(access, key)
             if granted is None and not any(g.whole_account for g in access.grants):
                 raise CryptoError("the key is outside the grants")
             if granted is not None:
@@ -271,7 +271,7 @@ class Custody:
         return unnamed
 
 
-def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:
+def _key_id_of(access: Access, key: NamespaceKey) -> bytes | None:
     """Return the key id that one of the sender's own grants names for this namespace and epoch."""
     place = (key.namespace, key.epoch)
     entries = (entry for grant in access.grants for entry in grant.scope)

@@ -96,7 +96,7 @@ class Granting:
         try:
             receipts = await self._store_first(account, founder, items, label)
         except Stale:  # founded before, or at the same time, or erased
-            raise await self._founded(account) from None
+            raise await self._refusal(account) from None
         self._accounts.remember(chain)
         return chain, receipts
 
@@ -121,7 +121,7 @@ class Granting:
         async with self._ledger.change(asked, first=found) as change:
             return [await _store(change, item, label=label) for item in items]
 
-    async def _founded(self, account: AccountId) -> Conflict:
+    async def _refusal(self, account: AccountId) -> Conflict:
         """Return the reason why an account cannot be founded."""
         if await self._accounts.is_closed(account):
             return Conflict("That account was erased, for good.", code="account.closed")
@@ -268,7 +268,7 @@ class Granting:
             NotFound: the account is gone.
             NotAuthenticated, NotAllowed: there are no items, and the key owns the account no more.
         """
-        labels = await self._accounts.kept_labels(after)
+        labels = await self._accounts.labels_of_keys(after)
         # What is signed was judged by its chain. Else the key's right is, as it is by now.
         by = unasked(access.account, access.key, access.time) if items else access
         async with self._ledger.change(by, as_owner=not items) as change:

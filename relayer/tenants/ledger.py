@@ -91,7 +91,7 @@ class Ledger:
             Unavailable: the store is away, or was too slow for `blobs` time after time.
         """
         try:
-            async with self._outbox.putting(access.account, blobs, first) as connection:
+            async with self._outbox.transaction(access.account, blobs, first) as connection:
                 heads, time = await self._accounts.lock(
                     connection, access, namespaces, as_owner=as_owner
                 )

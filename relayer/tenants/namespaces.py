@@ -133,7 +133,7 @@ class Namespaces:
             raise BadRequest("The account has too many namespaces.", code="namespace.too_many")
         if entry.key_ids[key.epoch] != key.key_id:
             return await self.settle(account, key, by)
-        return await self._vouched(account, key, by, entry)
+        return await self._vouch(account, key, by, entry)
 
     async def settle(
         self, account: AccountId, key: NamespaceKey | NamedKey, by: PublicKey | None
@@ -151,7 +151,7 @@ class Namespaces:
         if entry is not None and self._gives_way(entry, chain, key, by):
             await self._replace(chain, key, by, entry)
             entry = await self._load(account, key.namespace)
-        return _having(entry, key)
+        return _require_key(entry, key)
 
     async def check(self, account: AccountId, key: NamespaceKey, by: PublicKey | None) -> None:
         """Return when a namespace has this key in its epoch, or when `settle` would give it that.
@@ -165,7 +165,7 @@ class Namespaces:
         entry = await self._load(account, key.namespace)  # another process may have settled it
         chain = await self._accounts.chain(account)
         if entry is None or not self._gives_way(entry, chain, key, by):
-            _having(entry, key)
+            _require_key(entry, key)
             return
         place = (account, key.namespace, key.epoch)
         if place not in self._settling and len(self._settling) < SETTLING_MAX:
@@ -241,7 +241,7 @@ class Namespaces:
                 event = {"event": "namespace.key"}
                 log.warning("an owner's key took a writer's place", extra=event)
 
-    async def _vouched(
+    async def _vouch(
         self, account: AccountId, key: NamespaceKey, by: PublicKey | None, entry: NamespaceEntry
     ) -> NamespaceEntry:
         """Return the namespace; who lends its key for a write vouches for it from now on.
@@ -251,7 +251,7 @@ class Namespaces:
         named_by = entry.named_by.get(key.epoch)
         if by is None or by == named_by:
             return entry
-        chain = self._accounts.known(account)
+        chain = self._accounts.chain_at_hand(account)
         if self._holds_all(chain, named_by) or not self._holds_all(chain, by):
             return entry
         await namespace_rows.vouch(
@@ -313,7 +313,7 @@ class Namespaces:
         return entry
 
 
-def _having(entry: NamespaceEntry | None, key: NamespaceKey | NamedKey) -> NamespaceEntry:
+def _require_key(entry: NamespaceEntry | None, key: NamespaceKey | NamedKey) -> NamespaceEntry:
     """Return the namespace, if it has this key in its epoch.
 
     Raises:

@@ -94,17 +94,19 @@ class Rotations:
         """
         access.require_owner()
         before = await self._accounts.chain(access.account)
-        items = await _parsed(revocations, grants)
-        after = await self._continued(before, items)
+        items = await _parse(revocations, grants)
+        after = await self._extend(before, items)
         below = _below(after, reseal)
-        left_out = _left_out(before, items, to_ms(self._clock()))
+        left_out = _epochs_left_out(before, items, to_ms(self._clock()))
         if left_out and await self._needs(access.account, left_out):
             raise Conflict(
                 "Something that may need an older epoch is not restored yet since the database was "
                 "lost: recall there with its key, and ask again.",
                 code="epoch.in_use",
             )
-        begins = access.custody == "managed" or (not items and await self._lent(access.account))
+        begins = access.custody == "managed" or (
+            not items and await self._has_lent_keys(access.account)
+        )
 
         async def also(connection: Connection) -> None:
             await _check_left_out(connection, access.account, left_out)
@@ -117,7 +119,7 @@ class Rotations:
         receipts = await self._granting.accept_rotation(after, items, access=access, also=also)
         return Rotated(after.epoch, after.serial, receipts)
 
-    async def _lent(self, account: AccountId) -> bool:
+    async def _has_lent_keys(self, account: AccountId) -> bool:
         """Return true if keys are here by which memories are sealed anew.
 
         Those of a new epoch are lent after it, which begins the work; lent again they begin none.
@@ -128,7 +130,7 @@ class Rotations:
         """Return the progress of the namespaces that the key may read."""
         return await self._progress.of(access)
 
-    async def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
+    async def _extend(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
         """Return the chain after a rotation's objects.
 
         Raises:
@@ -177,7 +179,7 @@ class Rotations:
         return key == self._accounts.relayer or roles != {"custodian"}
 
 
-def _left_out(before: Chain, items: Sequence[Grant | Revocation], now_ms: int) -> range:
+def _epochs_left_out(before: Chain, items: Sequence[Grant | Revocation], now_ms: int) -> range:
     """Return the epochs, alive until now, that these grants leave out."""
     oldest = min((e.epoch for g in items if isinstance(g, Grant) for e in g.scope), default=0)
     return range(before.oldest_alive(now_ms), oldest)
@@ -193,9 +195,7 @@ async def _check_left_out(connection: Connection, account: AccountId, left_out: 
         raise Conflict("An older epoch is still in use.", code="epoch.in_use")
 
 
-async def _parsed(
-    revocations: Sequence[bytes], grants: Sequence[bytes]
-) -> list[Grant | Revocation]:
+async def _parse(revocations: Sequence[bytes], grants: Sequence[bytes]) -> list[Grant | Revocation]:
     items: list[Grant | Revocation] = []
     try:
         items += map(parse_revocation, revocations)
@@ -214,12 +214,12 @@ def _below(chain: Chain, reseal: Choice | Sequence[Namespace]) -> Mapping[Namesp
     if reseal == "all":
         return {None: chain.epoch}
     if reseal == "revoked":
-        known = _known_to_withdrawn(chain)
+        known = _epochs_of_withdrawn(chain)
         return {name: min(epoch + 1, chain.epoch) for name, epoch in known.items()}
     return {Namespace(name): chain.epoch for name in reseal}
 
 
-def _known_to_withdrawn(chain: Chain) -> dict[Namespace | None, int]:
+def _epochs_of_withdrawn(chain: Chain) -> dict[Namespace | None, int]:
     """Return namespace (None: each) → the newest epoch whose key a withdrawn key was given."""
     known: dict[Namespace | None, int] = {}
     for key, serial in chain.revoked_at.items():

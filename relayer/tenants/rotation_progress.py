@@ -95,7 +95,9 @@ class RotationProgress:
         """Return the progress of the namespaces that the key may read."""
         chain = await self._accounts.chain(access.account)
         keys = await self._custody.reseal_keys(access.account)
-        found = await rows.standing(self._database, account=access.account, names=access.namespaces)
+        found = await rows.find_occupied(
+            self._database, account=access.account, names=access.namespaces
+        )
         things: dict[str, list[tuple[int, int, int]]] = {}
         for row in found:
             entry = (row["epoch"], row["things"], row["reseal_below"])
@@ -111,11 +113,11 @@ class RotationProgress:
             started_ms=_started_ms(chain),
             older=sum(n for own in things.values() for epoch, n, _ in own if epoch < chain.epoch),
             namespaces=namespaces,
-            blocked=await self._blocked(access, keys) if remains else [],
+            blocked=await self._find_blocked(access, keys) if remains else [],
             unrestored=await is_incomplete(self._database, access.account),
         )
 
-    async def _blocked(self, access: Access, keys: Keys | None) -> list[Blocked]:
+    async def _find_blocked(self, access: Access, keys: Keys | None) -> list[Blocked]:
         """Return those of the first due that cannot be sealed anew, as the keys at hand tell."""
         due = await rows.first_due(
             self._database, account=access.account, names=access.namespaces, limit=BLOCKED_MAX
@@ -129,7 +131,7 @@ class RotationProgress:
             except Unavailable:
                 break  # of a store that is away, nobody knows what is missing in it
             stored = [blobs.get(name) for name in names]
-            judged = await asyncio.to_thread(_judged, access.account, some, stored, keys)
+            judged = await asyncio.to_thread(_judge, access.account, some, stored, keys)
             found += [
                 Blocked(row["id"], row["namespace"], one)
                 for row, one in zip(some, judged, strict=True)
@@ -172,7 +174,7 @@ def _epochs(keys: Keys | None, name: Namespace) -> dict[int, NamespaceKey]:
         return {}
 
 
-def _judged(
+def _judge(
     account: AccountId,
     due: Sequence[Row],
     blobs: Sequence[bytes | Corrupted | None],

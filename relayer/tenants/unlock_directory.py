@@ -79,7 +79,7 @@ class UnlockDirectory:
         try:
             if own and own[-1].kid != self._told:
                 await self.announce()
-            others = await rows.announced(self._database, within=SEEN, limit=READ_MAX)
+            others = await rows.find_announcements(self._database, within=SEEN, limit=READ_MAX)
         except Unavailable:
             return alone
         now_ms = to_ms(self._clock())

@@ -25,11 +25,11 @@ from relayer.clock import Clock, rfc3339
 from relayer.database import requests as request_rows
 from relayer.database.migrate import (
     end_restore,
+    find_restore,
     has_tables,
     head,
     migrate,
-    restored_from,
-    restoring,
+    restore_statement,
 )
 from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
@@ -161,11 +161,11 @@ async def restore(
     _require_key(settings, manifest, other_key=other_key)
     make_folder(settings)
     async with database_server(settings) as connect_args:
-        begun = await restored_from(connect_args)
+        begun = await find_restore(connect_args)
         if begun != manifest.sha256:
             if begun or await has_tables(connect_args):
                 raise BackupError("The database holds tables already: name an empty one.")
-            await load(connect_args, folder / DUMP_FILE, then=restoring(manifest.sha256))
+            await load(connect_args, folder / DUMP_FILE, then=restore_statement(manifest.sha256))
         if other_key:
             await _take_over(settings, connect_args)
     # A store that is put in its place later is refused by who serves until then.

@@ -97,7 +97,7 @@ async def check(storage: Storage) -> Report:
         await _check_episodes(storage, account, report)
         await _check_namespaces(storage, account, report)
         await _check_stores(storage, account, report)
-    for account in await closing_rows.closed(storage.database):
+    for account in await closing_rows.find_closed(storage.database):
         await _check_closed(storage, account, report)
     for account in await _find_unknown_accounts(storage):
         report.problem(account, "the database does not know this account", account_text(account))
@@ -107,7 +107,7 @@ async def check(storage: Storage) -> Report:
 async def _find_unknown_accounts(storage: Storage) -> list[AccountId]:
     """Return accounts of the store that the database, once set back, does not know."""
     stored = await storage.blobs.accounts()  # first: a new account is published after its rows
-    known = await rebuild_rows.known_accounts(storage.database)
+    known = await rebuild_rows.find_accounts(storage.database)
     return [account for account in stored if account not in known]
 
 
@@ -177,7 +177,7 @@ async def _check_erasures(
     erasures = [n for n, receipt in enumerate(receipts) if receipt.op in ERASURES]
     await _check_journal(storage, account, [page[n] for n in erasures], report)
     ids = {i.memory for n in erasures for i in receipts[n].items}
-    known = await collection.tombstoned(storage.database, account=account, ids=list(ids))
+    known = await collection.find_tombstoned(storage.database, account=account, ids=list(ids))
     for memory_id in sorted(ids - known):
         report.problem(account, "it was erased and has no tombstone", str(memory_id))
 
@@ -348,7 +348,7 @@ async def _check_emptied(storage: Storage, account: AccountId, kept: str, report
     left = await closing_rows.remnants(storage.database, account, envelope.blob_hash(kept))
     if not storage.blobs.transactional:
         objects = {name async for name in storage.blobs.names(account)} - {kept}
-        noted = await closing_rows.noted(storage.database, account)
+        noted = await closing_rows.find_noted(storage.database, account)
         left += sorted(name for name in objects if envelope.blob_hash(name) not in noted)
     for what in left:
         report.problem(account, "something is left of an erased account", what)

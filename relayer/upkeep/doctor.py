@@ -236,7 +236,7 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
     """Check that the blob store answers, and is the one that has the blobs."""
     advice = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
     try:
-        await storage.blobs.marked(AccountId(bytes(32)))
+        await storage.blobs.read_mark(AccountId(bytes(32)))
         if storage.blobs.transactional:
             await refuse_blobs_elsewhere(storage.database)
             found = sample.Sample()

@@ -29,7 +29,7 @@ from relayer.errors import Corrupted, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.logs import describe
 from relayer.memories.eraser import ERASURES, EXPIRE
-from relayer.recovery.chain_replay import continued
+from relayer.recovery.chain_replay import continue_chain
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
@@ -113,7 +113,7 @@ class Rebuild:
         only rebuilt ones is what an interrupted rebuild leaves, or one that another replica is at.
         """
         stored = await self._blobs.accounts()  # first: a new account is published after its rows
-        known = await rows.known_accounts(self._database)
+        known = await rows.find_accounts(self._database)
         lost = [account for account in stored if account not in known]
         if not lost:
             return []
@@ -165,7 +165,7 @@ class Rebuild:
 
     async def _read(self, account: AccountId) -> Journal:
         # Else it would be behind what the store was told of, and have to catch up at every start.
-        journal = Journal(seq=await self._blobs.marked(account))
+        journal = Journal(seq=await self._blobs.read_mark(account))
         page: list[str] = []
         async for name in self._blobs.names(account):
             page.append(name)
@@ -245,7 +245,7 @@ class Rebuild:
         numbers = {name: number for number, name in enumerate(names, 1)}
         stones = _stones(journal, numbers)
         async with self._database.transaction() as connection:
-            await rows.found_again(
+            await rows.insert_account(
                 connection,
                 account=account,
                 created_at=grants[0].created_at if grants else now,
@@ -320,7 +320,7 @@ def _chain(account: AccountId, journal: Journal) -> tuple[Chain, list[rows.Journ
         CryptoError: there is none, one is missing, or there are two for one place.
     """
     chain = Chain(account)
-    steps, due = continued(chain, [], journal.history)
+    steps, due = continue_chain(chain, [], journal.history)
     if due > chain.serial:
         raise CryptoError(f"the journal has none or several grants of serial {chain.serial + 1}")
     if not steps:

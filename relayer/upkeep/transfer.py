@@ -111,7 +111,7 @@ async def _transfer(
         new = blobs_on(wanted, storage.database)
         if begun:
             await refuse_blobs_elsewhere(storage.database, new)
-        strangers = set(await new.accounts()) - await rebuild_rows.known_accounts(storage.database)
+        strangers = set(await new.accounts()) - await rebuild_rows.find_accounts(storage.database)
         if strangers:
             raise _conflict(f"{to} holds accounts that this relayer does not know.")
         if await leads_to(storage.blobs, new):
@@ -193,7 +193,7 @@ class Transfer:
                 await self._copy(account, page)
                 self._progress(len(page))
             newest = await outbox_rows.newest_mark(self._storage.database, account)
-            await self._new.mark(account, max(newest, await self._old.marked(account)))
+            await self._new.mark(account, max(newest, await self._old.read_mark(account)))
         await self._empty_again()
 
     async def remove_all(self) -> None:
@@ -215,7 +215,7 @@ class Transfer:
     async def _empty_again(self) -> None:
         """Let the relayer empty accounts that were closed after they had been copied."""
         copied = set(await self._new.accounts())
-        for account in await closing_rows.closed(self._storage.database):
+        for account in await closing_rows.find_closed(self._storage.database):
             if account in copied and not await self._is_emptied(account):
                 await closing_rows.set_unpurged(self._storage.database, account)
 

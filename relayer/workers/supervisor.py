@@ -219,7 +219,7 @@ class Crew:
         for worker in self._alive:
             with contextlib.suppress(ProcessLookupError):
                 worker.process.terminate()
-        await asyncio.gather(*map(self._gone, self._alive))
+        await asyncio.gather(*map(self._wait_gone, self._alive))
 
     @property
     def _metrics(self) -> Path:
@@ -233,7 +233,7 @@ class Crew:
             await worker.process.wait()
             if self._workers[place] is not worker:
                 continue
-            await self._gone(worker)
+            await self._wait_gone(worker)
             code = worker.process.returncode
             log.warning("a worker ended", extra={"event": "workers.ended", "status": code})
             steady = time.monotonic() - worker.began_s > STEADY_S
@@ -278,7 +278,7 @@ class Crew:
                 return
             self._workers[place] = await self._new_worker()
         worker.tell(LEAVE)
-        await self._gone(worker, within_s=END_S + self._settings.request_timeout_s)
+        await self._wait_gone(worker, within_s=END_S + self._settings.request_timeout_s)
 
     async def _new_worker(self) -> _Worker:
         """Return a worker that answers requests.
@@ -295,10 +295,10 @@ class Crew:
         if await worker.began(reader):
             log.info("a worker began", extra={"event": "workers.began"})
             return worker
-        await self._gone(worker)
+        await self._wait_gone(worker)
         raise NotReady("A worker did not start.")
 
-    async def _gone(self, worker: _Worker, *, within_s: float = END_S) -> None:
+    async def _wait_gone(self, worker: _Worker, *, within_s: float = END_S) -> None:
         """Return when a worker that is to end has ended."""
         await worker.wait_ended(within_s=within_s)
         self._alive.discard(worker)

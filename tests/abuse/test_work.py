@@ -173,7 +173,7 @@ async def test_large_memories_are_opened_aside_and_as_many_as_fit(bench: Bench) 
     query = Query(text="needle", namespaces=[TEAM], limit=100)
     with counting() as count:
         recalled = await bench.services.recaller.recall(caller, query)
-    assert count["_opened"] == 0
+    assert count["_open_row"] == 0
     sealed = await bench.value("SELECT max(size_bytes) FROM memories")
     assert len(recalled.found) == ANSWER_BYTES_MAX // sealed
     assert recalled.dropped == 0
@@ -193,4 +193,4 @@ async def test_small_memories_are_opened_at_once(bench: Bench) -> None:
     await bench.remember(caller, *(f"needle {n} {'a few words ' * 15}" for n in range(10)))
     with counting() as count:
         await bench.services.recaller.recall(caller, Query(text="needle", namespaces=[TEAM]))
-    assert count["_opened"] == 10
+    assert count["_open_row"] == 10

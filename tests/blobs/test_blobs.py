@@ -184,7 +184,7 @@ class TestEveryStore:
     async def test_a_mark_goes_forward_only(self, store: BlobStore) -> None:
         for account, seq in ((ONE, 7), (ONE, 5), (TWO, 1)):
             await store.mark(account, seq)
-        marks = [await store.marked(ONE), await store.marked(TWO)]
+        marks = [await store.read_mark(ONE), await store.read_mark(TWO)]
         assert marks == ([0, 0] if store.transactional else [7, 1])
         assert await names(store, ONE) == []
 
@@ -319,7 +319,7 @@ class TestFolder:
             folder_store.get_many(ONE, NAMES),
             folder_store.unreadable(ONE, NAMES),
             folder_store.mark(ONE, 7),
-            folder_store.marked(ONE),
+            folder_store.read_mark(ONE),
             folder_store.delete(ONE, NAMES[0]),
             folder_store.accounts(),
             names(folder_store, ONE),

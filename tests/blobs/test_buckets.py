@@ -45,7 +45,7 @@ USES: dict[str, Callable[[BucketStore], Awaitable[object]]] = {
     "names": lambda store: anext(aiter(store.names(ONE)), None),
     "accounts": lambda store: store.accounts(),
     "mark": lambda store: store.mark(ONE, 1),
-    "marked": lambda store: store.marked(ONE),
+    "read_mark": lambda store: store.read_mark(ONE),
 }
 
 

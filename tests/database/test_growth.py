@@ -172,7 +172,7 @@ class TestForgetting:
         match = forgetting.Match(state=state)
         where: Any = {"account": unknown, "namespace_id": 1, "match": match}
         assert await forgetting.count_matching(reader.database, **where) == FEW
-        assert len(await forgetting.matching(reader.database, **where, limit=500)) == FEW
+        assert len(await forgetting.find_matching(reader.database, **where, limit=500)) == FEW
         assert reader.read <= READ_MAX
 
     async def test_what_has_a_rare_tag(self, bench: Bench, large: AccountId) -> None:
@@ -180,7 +180,7 @@ class TestForgetting:
         match = forgetting.Match(epoch=1, tokens=[1, 1007])
         where: Any = {"account": large, "namespace_id": 1, "match": match}
         assert await forgetting.count_matching(reader.database, **where) == FEW
-        assert len(await forgetting.matching(reader.database, **where, limit=500)) == FEW
+        assert len(await forgetting.find_matching(reader.database, **where, limit=500)) == FEW
         assert reader.read <= READ_MAX
 
     async def test_whether_there_are_other_epochs(self, bench: Bench, large: AccountId) -> None:
@@ -353,6 +353,6 @@ async def test_few_and_many_are_found_alike(
         match = forgetting.Match(epoch=1, tokens=tags, state=state)
         where: Any = {"account": large, "namespace_id": 1, "match": match}
         assert await forgetting.count_matching(database, **where) == expected
-        assert await forgetting.matching(database, **where, limit=500) == in_first[::-1]
+        assert await forgetting.find_matching(database, **where, limit=500) == in_first[::-1]
         other = forgetting.Match(epoch=2, tokens=tags, state=state)
         assert await forgetting.count_matching(database, **where | {"match": other}) == 0

@@ -39,7 +39,10 @@ ASKED_WIDELY: dict[str, tuple[str, Callable[[Database], Awaitable[object]]]] = {
         rebuild._REVISIONS,
         lambda database: rebuild.revisions(database, ACCOUNT, []),
     ),
-    "what is sealed": (rebuild._SEALED, lambda database: rebuild.sealed(database, ACCOUNT, [])),
+    "what is sealed": (
+        rebuild._SEALED,
+        lambda database: rebuild.find_sealed(database, ACCOUNT, []),
+    ),
     "a search": (
         recall._EVIDENCE,
         lambda database: recall.gather(

@@ -217,9 +217,9 @@ async def test_the_worker_thread_ends_with_the_embedder(folder: Path) -> None:
 
 def test_what_the_model_knows_of_a_text(builtin: BuiltinEmbedder) -> None:
     for text, known in (("", 1.0), ("Where is OPS-4821?", 1.0), ("🙂 tea", 1.0), ("🙂🙂", 0.0)):
-        assert builtin.known(text).share == pytest.approx(known), text
+        assert builtin.coverage(text).share == pytest.approx(known), text
     endpoint = [Endpoint("http://127.0.0.1:1/v1", None)]
-    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == FULL_COVERAGE
+    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).coverage("🙂") == FULL_COVERAGE
 
 
 @pytest.mark.parametrize(
@@ -237,11 +237,11 @@ def test_a_language_of_which_the_model_knows_letters_is_not_known(
     builtin: BuiltinEmbedder, text: str
 ) -> None:
     """Any two texts of it are near to the model, which was given no word of it."""
-    assert builtin.known(text).share < 0.5
+    assert builtin.coverage(text).share < 0.5
 
 
 def test_which_words_the_model_only_spells(builtin: BuiltinEmbedder) -> None:
-    known = builtin.known("Does Zorvath, or ZORVATH's friend 🙂, know what xq means?")
+    known = builtin.coverage("Does Zorvath, or ZORVATH's friend 🙂, know what xq means?")
     assert known.spelt == ("Zorvath", "ZORVATH", "xq")
     assert known.share > 0.9, "an acronym is no other language"
-    assert builtin.known("Where is the old boiler?").spelt == ()
+    assert builtin.coverage("Where is the old boiler?").spelt == ()

@@ -247,7 +247,7 @@ class TestEmbedder:
 class TestKnown:
     @pytest.mark.parametrize("text", [text for text in SENTENCES if len(text) > 1])
     def test_sixteen_languages_are_known(self, embedder: BuiltinEmbedder, text: str) -> None:
-        known = embedder.known(text)
+        known = embedder.coverage(text)
         assert (known.share, known.spelt) == (1.0, ())
 
     @pytest.mark.parametrize(
@@ -256,13 +256,13 @@ class TestKnown:
     def test_others_are_not_though_it_has_letters_of_them(
         self, embedder: BuiltinEmbedder, text: str
     ) -> None:
-        known = embedder.known(text)
+        known = embedder.coverage(text)
         assert (known.share, list(known.spelt)) == (0.0, text.split())
 
     def test_a_word_it_only_spells_is_told_and_the_rest_is_known(
         self, embedder: BuiltinEmbedder
     ) -> None:
-        known = embedder.known("Où est la clé d'Ελένη ?")
+        known = embedder.coverage("Où est la clé d'Ελένη ?")
         assert known.spelt == ("d'Ελένη",)
         assert 0 < known.share < 1
 
@@ -273,20 +273,20 @@ class TestKnown:
     def test_a_short_word_beside_signs_is_one_that_it_knows(
         self, embedder: BuiltinEmbedder, text: str
     ) -> None:
-        assert embedder.known(text) == FULL_COVERAGE
+        assert embedder.coverage(text) == FULL_COVERAGE
 
     def test_of_signs_alone_that_it_lacks_nothing_is_known(self, embedder: BuiltinEmbedder) -> None:
-        assert embedder.known("😀 🎉").share == 0.0
+        assert embedder.coverage("😀 🎉").share == 0.0
 
     def test_one_character_it_lacks_leaves_the_others_known(
         self, embedder: BuiltinEmbedder
     ) -> None:
-        known = embedder.known("小鸾的筷子在哪里")
+        known = embedder.coverage("小鸾的筷子在哪里")
         assert known.spelt == ("鸾", "筷")
         assert known.share > 0.5
 
     def test_of_nothing_all_is_known(self, embedder: BuiltinEmbedder) -> None:
-        assert embedder.known("").share == embedder.known("  ").share == 1.0
+        assert embedder.coverage("").share == embedder.coverage("  ").share == 1.0
 
 
 async def test_of_several_models_the_strictest_says_what_is_related(

@@ -306,10 +306,10 @@ class TestQueries:
         number = await hybrid.value("SELECT namespace_id FROM namespaces")
         written_by = (await queries.embed(account, [number], "tea")).used
         unwritten = (await queries.embed(account, [77], "tea")).used
-        assert queries.known(thai, written_by) == embedder.known(thai)
-        assert embedder.known(thai).share < 1
-        assert queries.known("tea", written_by) == FULL_COVERAGE
-        assert queries.known(thai, unwritten) == FULL_COVERAGE
+        assert queries.coverage(thai, written_by) == embedder.coverage(thai)
+        assert embedder.coverage(thai).share < 1
+        assert queries.coverage("tea", written_by) == FULL_COVERAGE
+        assert queries.coverage(thai, unwritten) == FULL_COVERAGE
 
     async def test_finding_what_waits_reads_what_waits_only(
         self, old: Bench, server: EmbeddingsServer

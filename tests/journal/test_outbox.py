@@ -58,7 +58,7 @@ async def test_what_a_crash_leaves_is_no_lost_memory(bench: Bench, folder: Path)
     left = await envelope_of(folder, name)
     lost = left[:-1] + bytes([left[-1] ^ 1])
     with pytest.raises(Crash):
-        async with bench.storage.outbox.putting(
+        async with bench.storage.outbox.transaction(
             caller.access.account, [(blob_hash(blob_id(lost)), lost)]
         ):
             raise Crash
@@ -193,7 +193,9 @@ async def test_nothing_is_written_when_every_put_was_too_slow(bench: Bench, fold
     store.passes = lambda: bench.clock.advance(GRACE.total_seconds())
     outbox = outbox_on(bench, store, soon_s=60)
     with pytest.raises(Unavailable) as caught:
-        async with outbox.putting(caller.access.account, [(blob_hash(blob_id(b"one")), b"one")]):
+        async with outbox.transaction(
+            caller.access.account, [(blob_hash(blob_id(b"one")), b"one")]
+        ):
             raise Crash
     assert caught.value.code == "store.late"
     await bench.storage.outbox.empty()
@@ -461,7 +463,7 @@ async def test_a_write_that_is_late_keeps_its_blob(bench: Bench, folder: Path) -
     await bench.remember(caller, "Ben sells cups.")
     data = b"\x02 foreign bytes"
     blob = (blob_hash(blob_id(data)), data)
-    async with bench.storage.outbox.putting(caller.access.account, [blob]) as connection:
+    async with bench.storage.outbox.transaction(caller.access.account, [blob]) as connection:
         bench.clock.advance(2 * GRACE.total_seconds())
         deleting = asyncio.create_task(bench.storage.outbox.empty())
         await bench.until(WAITING, 1)
@@ -489,7 +491,7 @@ async def test_a_slow_process_takes_no_mark_back(bench: Bench, folder: Path) -> 
     store.happens = lambda: bench.remember(caller, "Ben sells cups.")
     await outbox_on(bench, store, soon_s=60).publish()
     newest = await bench.value("SELECT receipt_seq FROM accounts")
-    assert await store.marked(caller.access.account) == newest
+    assert await store.read_mark(caller.access.account) == newest
 
 
 async def test_deletions_take_turns_with_other_work(

@@ -90,7 +90,7 @@ class TestContradictions:
         assert len((await analyze(thinking, caller, "1. user: I left Berlin.")).facts) == count
         before, found = 2**62, list[Doubtful]()
         while True:
-            page = await thinking.services.reviewer.waiting(
+            page = await thinking.services.reviewer.list_doubtful(
                 caller, [TEAM], before_seq=before, limit=50
             )
             shown = sum(len(o.text or "") for one in page for o in one.others)

@@ -106,7 +106,7 @@ async def test_what_has_expired_is_in_no_list(bench: Bench) -> None:
     for state in ("active", "superseded", "pending_review", "rejected", "all"):
         assert await texts(bench, caller, state=state, tags=["a"]) == []
     reviewer = bench.services.reviewer
-    assert await reviewer.waiting(caller, [TEAM], before_seq=9, limit=9) == []
+    assert await reviewer.list_doubtful(caller, [TEAM], before_seq=9, limit=9) == []
 
 
 async def test_a_namespace_that_may_not_be_read(bench: Bench) -> None:

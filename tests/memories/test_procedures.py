@@ -67,7 +67,7 @@ class TestProcedures:
         run, [action] = await consolidated(hybrid, caller)
         assert (run["procedures"], action["action"]) == (1, "procedure")
         assert set(action["other_ids"]) == {e.id for e in episodes}
-        [waiting] = await hybrid.services.reviewer.waiting(
+        [waiting] = await hybrid.services.reviewer.list_doubtful(
             caller, [TEAM], before_seq=2**62, limit=10
         )
         assert (waiting.memory.id, waiting.memory.kind) == (action["memory_id"], "procedural")

@@ -180,13 +180,13 @@ class TestSummariesWithCare:
         when = week(bench)
         await bench.remember(caller_here, *MEETINGS, kind="episodic", event_time=when)
         monkeypatch.setattr(consolidation_plan, "GROUPS_AT_ONCE", 3)
-        read, asked = Deriver._summarised, list[uuid.UUID]()
+        read, asked = Deriver._summarise, list[uuid.UUID]()
 
         async def noted(self: Deriver, work: Any, ids: Sequence[uuid.UUID]) -> bool:
             asked.append(ids[0])
             return await read(self, work, ids)
 
-        monkeypatch.setattr(Deriver, "_summarised", noted)
+        monkeypatch.setattr(Deriver, "_summarise", noted)
         run = await bench.services.runs.start(caller_here, TEAM)
         slices = await self._slices(bench, caller_here, run["run_id"], 20)
         assert (len(asked), len(set(asked))) == (8, 8)

@@ -206,12 +206,12 @@ class Awaited(FolderStore):
     happens: Callable[[], Awaitable[object]]
     read = 0
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """What a folder does."""
         self.read += 1
         if self.read == 2:
             await self.happens()
-        return await super().marked(account)
+        return await super().read_mark(account)
 
 
 async def away() -> None:
@@ -273,7 +273,7 @@ async def test_what_was_rebuilt_is_not_behind_its_store(bench: Bench, lose: Lose
     await rebuilt(lost, bench)
     seq = await lost.value("SELECT receipt_seq FROM accounts")
     assert seq > await bench.value("SELECT receipt_seq FROM accounts")
-    assert seq == await lost.storage.blobs.marked(founder.account)
+    assert seq == await lost.storage.blobs.read_mark(founder.account)
     await assert_chain_holds(lost, founder.account)
 
 

@@ -194,13 +194,13 @@ class TestTurns:
         [old] = await thinking.remember(caller, BERLIN)
         server.script(facts(MUNICH, contradicts=1))
         said = await analyze(thinking, caller, "1. user: I moved to Munich.")
-        waiting = await thinking.services.reviewer.waiting(
+        waiting = await thinking.services.reviewer.list_doubtful(
             caller, [TEAM], before_seq=2**62, limit=9
         )
         rows = await thinking.sql(ROWS)
         lost, again = await come_back(thinking, lose, founder)
         assert await lost.sql(ROWS) == rows
-        now = await lost.services.reviewer.waiting(again, [TEAM], before_seq=2**62, limit=9)
+        now = await lost.services.reviewer.list_doubtful(again, [TEAM], before_seq=2**62, limit=9)
         assert [one.memory.id for one in now] == [one.memory.id for one in waiting]
         assert {old.id} | {one.id for one in said.facts} == await living(lost)
 

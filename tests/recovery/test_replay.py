@@ -43,10 +43,10 @@ class Together(FolderStore):
         super().__init__(folder=folder)
         self._asked = asyncio.Barrier(3)
 
-    async def marked(self, account: AccountId) -> int:
+    async def read_mark(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
         await self._asked.wait()
-        return await super().marked(account)
+        return await super().read_mark(account)
 
 
 async def test_marks_are_read_some_at_a_time(bench: Bench, folder: Path) -> None:
@@ -209,7 +209,7 @@ async def test_nothing_is_read_when_nothing_was_set_back(bench: Bench, folder: P
     caller = await bench.caller(await bench.account())
     [doomed] = await bench.remember(caller, "Anna prefers tea.")
     await bench.services.forgetting.forget(caller.access, doomed.id)
-    marked = await bench.storage.blobs.marked(caller.access.account)
+    marked = await bench.storage.blobs.read_mark(caller.access.account)
     assert marked == await bench.value("SELECT receipt_seq FROM accounts")
     objects = folder / caller.access.account.hex()
     for part in [p for p in objects.iterdir() if p.is_dir()]:
@@ -262,7 +262,7 @@ class TestGrants:
         saved = await backup(database)
         await bench.revoke(founder, gone.identity.public_key)
         newest = await bench.value("SELECT receipt_seq FROM accounts")
-        assert await bench.storage.blobs.marked(founder.account) == newest
+        assert await bench.storage.blobs.read_mark(founder.account) == newest
         await put_back(database, saved)
         await catch_up(bench.another())
         assert (

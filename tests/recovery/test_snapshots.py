@@ -100,7 +100,7 @@ class Unmarked(FolderStore):
 
 
 async def put_through(bench: Bench, outbox: Outbox, account: AccountId, data: bytes) -> None:
-    async with outbox.putting(account, [(blob_hash(blob_id(data)), data)]) as connection:
+    async with outbox.transaction(account, [(blob_hash(blob_id(data)), data)]) as connection:
         await connection.execute(WRITE, account)
 
 
@@ -115,7 +115,7 @@ async def test_a_mark_that_waits_is_made_up_for(bench: Bench, folder: Path) -> N
     store.away = None
     await outbox.publish()
     newest = await bench.value("SELECT receipt_seq FROM accounts")
-    assert (await store.marked(account), store.marks) == (newest, 1)
+    assert (await store.read_mark(account), store.marks) == (newest, 1)
     await outbox.publish()
     assert store.marks == 1
 
@@ -128,5 +128,5 @@ async def test_writes_at_once_share_their_marks(bench: Bench, folder: Path) -> N
         for number in range(4):
             group.create_task(put_through(bench, outbox, account, b"%d" % number))
     newest = await bench.value("SELECT receipt_seq FROM accounts")
-    assert await store.marked(account) == newest
+    assert await store.read_mark(account) == newest
     assert store.marks <= 4

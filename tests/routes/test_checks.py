@@ -80,9 +80,9 @@ async def test_for_a_stranger_no_chain_is_verified(
     replica, stranger = build_app(other, lean), Identity(bytes(31) + b"\1")
     refused = await refusal(replica, NewKey(managed.account, stranger, "managed"))
     assert refused.status_code == 401
-    assert not other.accounts.known(managed.account).serial
+    assert not other.accounts.chain_at_hand(managed.account).serial
     assert (await refusal(replica, managed)).status_code == 200
-    assert other.accounts.known(managed.account).serial
+    assert other.accounts.chain_at_hand(managed.account).serial
 
 
 async def test_every_refusal_has_one_body(

@@ -147,6 +147,6 @@ async def test_a_mark_that_cannot_be_written_leaves_the_one_before(tmp_path: Pat
     await store.mark(account, 7)
     with files_no_longer_than(0), pytest.raises(Unavailable):
         await store.mark(account, 8)
-    assert await store.marked(account) == 7
+    assert await store.read_mark(account) == 7
     names = {path.name for path in (tmp_path / account.hex()).iterdir()}
     assert names == {"newest", blob_id(NEW)[:2]}

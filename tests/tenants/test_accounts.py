@@ -233,15 +233,15 @@ class TestRoles:
         assert listed["gone"]["revoked"]
         held = await access_of(bench, agent)
         assert held is not None
-        own = await bench.storage.accounts.listed_keys(held)
+        own = await bench.storage.accounts.list_keys(held)
         assert [k["public_key"] for k in own] == [agent.identity.public_key.hex()]
-        grants = await bench.storage.accounts.listed_grants(held)
+        grants = await bench.storage.accounts.list_grants(held)
         assert [(g["kind"], g["serial"]) for g in grants] == [("grant", 1), ("grant", 3)]
         owner = await access_of(bench, founder)
         assert owner is not None
-        kinds = [g["kind"] for g in await bench.storage.accounts.listed_grants(owner)]
+        kinds = [g["kind"] for g in await bench.storage.accounts.list_grants(owner)]
         assert kinds == ["grant", "grant", "grant", "grant", "revoke"]
-        assert len(await bench.storage.accounts.listed_keys(owner)) == 4
+        assert len(await bench.storage.accounts.list_keys(owner)) == 4
 
     async def test_a_grant_that_is_over_makes_a_key_no_stronger(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -298,9 +298,9 @@ class TestRoles:
         assert await accounts.labels(owner.account, [founder.identity.public_key]) == {}
         read.clear()
         assert (await accounts.labels(held.account, []), len(read)) == ({}, 0)
-        assert [k["label"] for k in await accounts.listed_keys(held)] == ["agent 0"]
+        assert [k["label"] for k in await accounts.list_keys(held)] == ["agent 0"]
         assert len(read) == 1
-        assert len(await accounts.listed_grants(held)) == 2
+        assert len(await accounts.list_grants(held)) == 2
         assert len(read) == 3
 
     async def test_accounts_are_listed(self, bench: Bench) -> None:

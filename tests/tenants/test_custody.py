@@ -298,7 +298,7 @@ class TestRing:
         assert await custody.job_keys(founder.account) is None
         await bench.unlocked(founder, TEAM, hold_s=60)
         await bench.unlocked(founder, OTHER, hold_s=30)
-        assert await custody.held(founder.account) == [OTHER, TEAM]
+        assert await custody.held_namespaces(founder.account) == [OTHER, TEAM]
         bench.clock.advance(30)
         keys = await custody.job_keys(founder.account)
         assert keys is not None
@@ -330,10 +330,12 @@ class TestRing:
         await bench.unlocked(brief, TEAM, OTHER, hold_s=300)
         await bench.unlocked(await bench.key(founder, OTHER, role="reader"), OTHER, hold_s=300)
         bench.clock.advance(59)
-        assert await custody.held(founder.account) == [OTHER, TEAM]
+        assert await custody.held_namespaces(founder.account) == [OTHER, TEAM]
         bench.clock.advance(1)
         assert await access_of(bench, brief) is None
-        assert await custody.held(founder.account) == [OTHER], "whoever else lends it may go on"
+        assert await custody.held_namespaces(founder.account) == [OTHER], (
+            "whoever else lends it may go on"
+        )
 
     async def test_the_stronger_right_of_two_says_how_long(self, bench: Bench) -> None:
         """What an owner lends seals anew, and an owner's time may be over before a reader's."""

@@ -394,7 +394,7 @@ UNASKED = {
 
 def test_nobody_else_changes_an_account_without_asking_who_writes() -> None:
     """A write that is new takes `Ledger.change`, or says here why it needs no right."""
-    assert named("lock_account", "locked_heads") == LOCKS
+    assert named("lock_account", "lock_heads") == LOCKS
     assert named("unasked") == UNASKED
 
 

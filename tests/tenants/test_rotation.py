@@ -41,7 +41,7 @@ class TestAcceptance:
         ends = bench.clock() + timedelta(days=3)
         agent = await bench.key(owner.owner, TEAM, OTHER, role="reader", expires_at=ends)
         deputy = await bench.key(owner.owner, role="owner", label="deputy")
-        before = await bench.storage.accounts.listed_keys(await admitted(bench, owner.owner))
+        before = await bench.storage.accounts.list_keys(await admitted(bench, owner.owner))
         rotated = await owner.rotate()
         chain = await bench.storage.accounts.chain(owner.owner.account)
         assert (rotated.epoch, rotated.serial, chain.epoch) == (2, chain.serial, 2)
@@ -50,9 +50,7 @@ class TestAcceptance:
             opened = open_grant(again, key.identity)
             assert [k.epoch for k in opened] == ([1, 2, 1, 2] if key is agent else [1, 2])
         assert chain.grants[agent.identity.public_key][1].expires_ms == to_ms(ends)
-        assert (
-            await bench.storage.accounts.listed_keys(await admitted(bench, owner.owner)) == before
-        )
+        assert await bench.storage.accounts.list_keys(await admitted(bench, owner.owner)) == before
         receipts = [open_receipt(r, bench.storage.identity.public_key) for r in rotated.receipts]
         assert {r.op for r in receipts} == {"grant"}
         assert len(receipts) == 3 + (custody == "managed")
@@ -299,7 +297,7 @@ class TestRevocation:
         for one in (replica, bench):
             assert await access_of(one, agent) is None
             assert await one.storage.custody.job_keys(owner.owner.account) is None
-            assert await one.storage.custody.held(owner.owner.account) == []
+            assert await one.storage.custody.held_namespaces(owner.owner.account) == []
 
     async def test_what_it_had_queued_does_not_run_with_its_keys(self, hybrid: Bench) -> None:
         owner = await rotator(hybrid, "sealed")

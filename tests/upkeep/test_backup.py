@@ -22,7 +22,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
-from relayer.database.migrate import LOCK, has_tables, restoring
+from relayer.database.migrate import LOCK, has_tables, restore_statement
 from relayer.installation import NotInstalled, as_found, open_storage
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
@@ -324,7 +324,7 @@ async def test_an_interrupted_restore_is_seen_and_goes_on(
     manifest = Manifest.read(first)
     async with database_copy(postgres, "template1") as empty:
         again = replace(lean, database_url=empty.url)
-        note = restoring(manifest.sha256)
+        note = restore_statement(manifest.sha256)
         await load(empty.connect_args, first / "database.dump", then=note)
         for settings_open in (open_storage(again), as_found(again)):
             with pytest.raises(NotInstalled, match="is being restored"):
@@ -352,7 +352,7 @@ async def test_a_relayer_that_began_before_the_backup_was_loaded_does_not_serve_
         waiting = asyncio.create_task(start(replace(lean, database_url=empty.url)))
         while not await other.fetchval(WAITED_FOR):
             await asyncio.sleep(0.01)
-        note = restoring(manifest.sha256)
+        note = restore_statement(manifest.sha256)
         await load(empty.connect_args, folder / "database.dump", then=note)
         await other.close()
         with pytest.raises(NotInstalled, match="is being restored"):

@@ -239,7 +239,7 @@ async def test_the_mark_comes_along(relayer: MakeRelayer, folder: Path) -> None:
     caller = await busy(bench)
     await bring(bench, f"file:{folder}")
     newest = await bench.value("SELECT receipt_seq FROM accounts")
-    assert await store_at(bench, f"file:{folder}").marked(caller.access.account) == newest
+    assert await store_at(bench, f"file:{folder}").read_mark(caller.access.account) == newest
 
 
 async def test_a_new_store_that_is_away_costs_nothing(relayer: MakeRelayer, folder: Path) -> None:
