@@ -176,24 +176,24 @@ class Importer:
 
         A turn whose facts were taken elsewhere stays where somebody keeps it beside its own.
         """
-        ids = unique([stone.id for stone in named])
+        ids = unique([tombstone.id for tombstone in named])
         receipts: list[bytes] = []
         entries = await self._entries(access, [s.namespace for s in named if s.namespace])
         async with self._ledger.change(access, op=FORGET, as_owner=True) as change:
             connection = change.connection
-            taken = [stone.id for stone in named if stone.taken]
+            taken = [tombstone.id for tombstone in named if tombstone.taken]
             kept = await episodes.find_kept(connection, account=access.account, episode_ids=taken)
-            stones = [stone for stone in named if stone.id not in kept]
+            tombstones = [tombstone for tombstone in named if tombstone.id not in kept]
             for expired in (False, True):
-                part = [stone for stone in stones if stone.expired == expired]
+                part = [tombstone for tombstone in tombstones if tombstone.expired == expired]
                 receipts += await erase_in(
                     change,
-                    [stone.id for stone in part],
-                    blob_ids=[hash_of(name) for stone in part for name in stone.blob_ids],
+                    [tombstone.id for tombstone in part],
+                    blob_ids=[hash_of(name) for tombstone in part for name in tombstone.blob_ids],
                     expired=expired,
                 )
             known = await rows.find_erased(connection, access.account, ids)
-            fresh = [stone for stone in stones if stone.id not in known]
+            fresh = [tombstone for tombstone in tombstones if tombstone.id not in known]
             await _check_room(change, fresh)
             receipts += await _remember_erased(change, fresh, entries)
         return [(i, UNCHANGED if i in kept else ERASED) for i in ids], receipts
@@ -206,25 +206,25 @@ class Importer:
 
 async def _remember_erased(
     change: AccountChange,
-    stones: Sequence[MovedTombstone],
+    tombstones: Sequence[MovedTombstone],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[bytes]:
     """Return tombstones for what never was here, each named by a receipt of this relayer."""
-    if not stones:
+    if not tombstones:
         return []
-    receipts = _sign(change, stones, entries)
+    receipts = _sign(change, tombstones, entries)
     await rows.insert_tombstones(
         change.connection,
         change.account,
-        stones=[
+        tombstones=[
             (
-                stone.id,
-                _number(entries.get(stone.namespace or "")),
-                [hash_of(name) for name in stone.blob_ids],
-                stone.erased_at if is_lasting(stone.erased_at) else change.time,
-                stone.expired,
+                tombstone.id,
+                _number(entries.get(tombstone.namespace or "")),
+                [hash_of(name) for name in tombstone.blob_ids],
+                tombstone.erased_at if is_lasting(tombstone.erased_at) else change.time,
+                tombstone.expired,
             )
-            for stone in stones
+            for tombstone in tombstones
         ],
         vouched=rows.Vouched(receipts, change.receipt_seq, change.receipt_head),
         journal_ids=[hash_of(envelope.blob_id(signed)) for _, signed in receipts],
@@ -236,17 +236,17 @@ async def _remember_erased(
 
 def _sign(
     change: AccountChange,
-    stones: Sequence[MovedTombstone],
+    tombstones: Sequence[MovedTombstone],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[tuple[int, bytes]]:
     """Return receipts (seq, signed) of what was erased, of one namespace each."""
     receipts: list[tuple[int, bytes]] = []
-    for name in sorted({stone.namespace or "" for stone in stones}):
+    for name in sorted({tombstone.namespace or "" for tombstone in tombstones}):
         items = [
-            Item(stone.id, number, blob)
-            for stone in stones
-            if (stone.namespace or "") == name
-            for number, blob in enumerate(stone.blob_ids, 1)
+            Item(tombstone.id, number, blob)
+            for tombstone in tombstones
+            if (tombstone.namespace or "") == name
+            for number, blob in enumerate(tombstone.blob_ids, 1)
         ]
         entry = entries.get(name)
         place = (None, None) if entry is None else (Namespace(name), max(entry.key_ids))
@@ -255,16 +255,16 @@ def _sign(
     return receipts
 
 
-async def _check_room(change: AccountChange, stones: Sequence[MovedTombstone]) -> None:
+async def _check_room(change: AccountChange, tombstones: Sequence[MovedTombstone]) -> None:
     """Return when the account may remember these, too.
 
     Raises:
         QuotaExceeded: there are as many erased blobs as any account may bring.
     """
-    coming = sum(len(stone.blob_ids) for stone in stones)
+    coming = sum(len(tombstone.blob_ids) for tombstone in tombstones)
     room = Limits.erased_blobs_max - coming
     # A receipt names each of them, and so many receipts hold no more; else they are counted.
-    if not stones or change.receipt_seq * RECEIPT_ITEMS_MAX <= room:
+    if not tombstones or change.receipt_seq * RECEIPT_ITEMS_MAX <= room:
         return
     if await rows.count_erased_blobs(change.connection, change.account) > room:
         raise QuotaExceeded("The account remembers too much that was erased to bring more.")

@@ -23,7 +23,7 @@ from relayer.database import revisions as revision_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import QuotaExceeded, Unavailable
 from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import Subject
+from relayer.journal.receipts import ReceiptItem
 from relayer.journal.states import Change, change_states
 from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State, is_former_name
@@ -126,7 +126,7 @@ class RowImporter:
         memories = [row for row in fresh if isinstance(row, MovedMemory)]
         arriving = await self._place(change, memories, entries)
         names = {entries[row.namespace].namespace_id: Namespace(row.namespace) for row in fresh}
-        receipts = change.sign([_subject(row, entries) for row in fresh], names)
+        receipts = change.sign([_receipt_item(row, entries) for row in fresh], names)
         page = rows.Page(
             memories=arriving,
             turns=await _turns_placed(change, fresh, entries),
@@ -266,9 +266,9 @@ def _change(row: MovedMemory) -> Change:
     return change
 
 
-def _subject(row: Row, entries: Mapping[str, NamespaceEntry]) -> Subject:
+def _receipt_item(row: Row, entries: Mapping[str, NamespaceEntry]) -> ReceiptItem:
     number = entries[row.namespace].namespace_id
     blob = envelope.blob_hash(row.blob_id)
     if isinstance(row, MovedMemory):
-        return Subject(row.memory_id, row.revision, blob, number, row.epoch)
-    return Subject(row.id, 1, blob, number, row.epoch)
+        return ReceiptItem(row.memory_id, row.revision, blob, number, row.epoch)
+    return ReceiptItem(row.id, 1, blob, number, row.epoch)

@@ -19,7 +19,7 @@ from relayer.database import imports as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Row
 from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import Subject
+from relayer.journal.receipts import ReceiptItem
 from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.portable import MovedState
 from relayer.record import state_of
@@ -62,8 +62,8 @@ async def _sign_arrival(change: AccountChange, found: Sequence[Row]) -> list[byt
     if not found:
         return []
     here = await rows.present(change.connection, change.account, [r["memory_id"] for r in found])
-    subjects = [
-        Subject(
+    items = [
+        ReceiptItem(
             row["memory_id"],
             row["revision"],
             here[row["memory_id"]]["blob_id"],
@@ -73,7 +73,7 @@ async def _sign_arrival(change: AccountChange, found: Sequence[Row]) -> list[byt
         for row in found
     ]
     names = {row["namespace_id"]: Namespace(row["namespace"]) for row in found}
-    receipts = change.sign(subjects, names, op=IMPORT)
+    receipts = change.sign(items, names, op=IMPORT)
     page = rows.Page(
         memories=[],
         turns=[],

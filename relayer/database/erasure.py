@@ -209,7 +209,7 @@ class Erased:
 
     Attributes:
         rows: revisions, by the ids of their rows.
-        stones: (id to remember it under, namespace, blob) of each blob that there was of them.
+        tombstones: (id to remember it under, namespace, blob) of each blob that there was of them.
         earlier: blobs that they had before they were sealed anew, and that are still to go.
         receipts: (seq, signed), which are also the journal's tombstones.
         expired: whether it goes because time is over.
@@ -217,7 +217,7 @@ class Erased:
 
     rows: Sequence[uuid.UUID]
     turns: Sequence[uuid.UUID]
-    stones: Sequence[tuple[uuid.UUID, int, bytes]]
+    tombstones: Sequence[tuple[uuid.UUID, int, bytes]]
     earlier: Sequence[bytes]
     receipts: Sequence[tuple[int, bytes]]
     receipt_blob_ids: Sequence[bytes]
@@ -323,9 +323,9 @@ async def erase(
         erased.receipt_head,
         erased.receipt_blob_ids,
         erased.turns,
-        [stone for stone, _, _ in erased.stones],
-        [number for _, number, _ in erased.stones],
-        [blob for _, _, blob in erased.stones],
+        [tombstone for tombstone, _, _ in erased.tombstones],
+        [number for _, number, _ in erased.tombstones],
+        [blob for _, _, blob in erased.tombstones],
         erased.earlier,
         erased.expired,
     )

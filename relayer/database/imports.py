@@ -430,7 +430,7 @@ async def insert_tombstones(
     connection: Connection,
     account: AccountId,
     *,
-    stones: Sequence[tuple[uuid.UUID, int | None, Sequence[bytes], datetime, bool]],
+    tombstones: Sequence[tuple[uuid.UUID, int | None, Sequence[bytes], datetime, bool]],
     vouched: Vouched,
     journal_ids: Sequence[bytes],
     now: datetime,
@@ -440,18 +440,18 @@ async def insert_tombstones(
     await connection.execute(
         _INSERT_TOMBSTONES,
         account,
-        [memory_id for memory_id, _, _, _, _ in stones],
-        [number for _, number, _, _, _ in stones],
+        [memory_id for memory_id, _, _, _, _ in tombstones],
+        [number for _, number, _, _, _ in tombstones],
         # An array of arrays of different lengths is none of PostgreSQL's types.
-        [" ".join(f"\\x{name.hex()}" for name in names) for _, _, names, _, _ in stones],
-        [erased_at for _, _, _, erased_at, _ in stones],
+        [" ".join(f"\\x{name.hex()}" for name in names) for _, _, names, _, _ in tombstones],
+        [erased_at for _, _, _, erased_at, _ in tombstones],
         now,
         journal_ids,
         [signed for _, signed in vouched.receipts],
         [n for n, _ in vouched.receipts],
         vouched.seq,
         vouched.head,
-        [expired for _, _, _, _, expired in stones],
+        [expired for _, _, _, _, expired in tombstones],
     )
 
 

@@ -41,7 +41,7 @@ INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id, object)
 SELECT $1, number, epoch, key_id, object
 FROM unnest($2::int[], $3::int[], $4::bytea[], $5::bytea[]) AS k (number, epoch, key_id, object)
 """
-_INSERT_STONES: Final = """
+_INSERT_TOMBSTONES: Final = """
 INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at, expired)
 SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at, expired
 FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $6::bool[])
@@ -93,7 +93,7 @@ WHERE m.account_id = $1 AND m.memory_id = s.memory_id
 
 
 @dataclass(frozen=True)
-class Stone:
+class Tombstone:
     """The erasure of a memory, as receipts of the journal say together."""
 
     memory_id: uuid.UUID
@@ -173,20 +173,20 @@ async def insert_namespaces(
     )
 
 
-async def insert_stones(
-    connection: Connection, account: AccountId, stones: Sequence[Stone], now: datetime
+async def insert_tombstones(
+    connection: Connection, account: AccountId, tombstones: Sequence[Tombstone], now: datetime
 ) -> None:
     """Insert tombstones, and note those of the erased blobs that may still lie in the store."""
     await connection.execute(
-        _INSERT_STONES,
+        _INSERT_TOMBSTONES,
         account,
-        [s.memory_id for s in stones],
-        [s.namespace_id for s in stones],
-        [" ".join(f"\\x{name.hex()}" for name in s.blob_ids) for s in stones],
-        [s.erased_at for s in stones],
-        [s.expired for s in stones],
+        [s.memory_id for s in tombstones],
+        [s.namespace_id for s in tombstones],
+        [" ".join(f"\\x{name.hex()}" for name in s.blob_ids) for s in tombstones],
+        [s.erased_at for s in tombstones],
+        [s.expired for s in tombstones],
     )
-    blobs = sorted({name for s in stones for name in s.blob_ids})
+    blobs = sorted({name for s in tombstones for name in s.blob_ids})
     await connection.execute(_DELETE_AGAIN, account, blobs, now)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from relayer.clock import Clock
 from relayer.database.accounts import Heads, lock_heads
 from relayer.database.pool import Connection
-from relayer.journal.receipts import Act, Subject, next_receipt, sign_receipts
+from relayer.journal.receipts import Operation, ReceiptItem, next_receipt, sign_receipts
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.sealed.receipts import Item
@@ -52,14 +52,14 @@ class AccountChange:
         self,
         connection: Connection,
         signing: Signing,
-        act: Act,
+        operation: Operation,
         heads: Heads,
     ) -> None:
         self.connection = connection
-        self.account = act.account
-        self.actor = act.actor
-        self.op = act.op
-        self.time = act.time
+        self.account = operation.account
+        self.actor = operation.actor
+        self.op = operation.op
+        self.time = operation.time
         self.outside_store = signing.outside_store
         self.has_objects = False
         self._signing = signing
@@ -67,14 +67,14 @@ class AccountChange:
 
     def sign(
         self,
-        subjects: Iterable[Subject],
+        items: Iterable[ReceiptItem],
         names: Mapping[int, Namespace],
         *,
         op: str | None = None,
     ) -> list[tuple[int, bytes]]:
         """Sign one receipt (seq, signed) per namespace and epoch, over what was done there."""
         receipts, heads = sign_receipts(
-            self._signing.identity, self._act(op), self._heads, subjects, names
+            self._signing.identity, self._operation(op), self._heads, items, names
         )
         self._stand_at(heads)
         return receipts
@@ -89,7 +89,7 @@ class AccountChange:
     ) -> tuple[int, bytes]:
         """Sign one receipt (seq, signed) over these items, of one namespace and epoch or none."""
         signed, heads = next_receipt(
-            self._signing.identity, self._act(op), self._heads, tuple(items), namespace, epoch
+            self._signing.identity, self._operation(op), self._heads, tuple(items), namespace, epoch
         )
         self._stand_at(heads)
         return self.receipt_seq, signed
@@ -128,5 +128,5 @@ class AccountChange:
         self.receipt_head = heads.receipt_head
         self.used_bytes = heads.used_bytes
 
-    def _act(self, op: str | None) -> Act:
-        return Act(self.account, self.actor, op or self.op, self.time)
+    def _operation(self, op: str | None) -> Operation:
+        return Operation(self.account, self.actor, op or self.op, self.time)

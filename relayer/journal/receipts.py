@@ -18,8 +18,8 @@ from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 
 
 @dataclass(frozen=True)
-class Act:
-    """An act: what was done, by whom and when."""
+class Operation:
+    """An operation: the name of what was done, by whom and when."""
 
     account: AccountId
     actor: PublicKey
@@ -28,8 +28,8 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The subject of a receipt: a revision of a memory, an episode, a signed object."""
+class ReceiptItem:
+    """A revision of a memory, a turn or a signed object, with the namespace of its receipt."""
 
     memory_id: uuid.UUID
     revision: int
@@ -40,24 +40,24 @@ class Subject:
 
 def sign_receipts(
     identity: Identity,
-    act: Act,
+    operation: Operation,
     heads: Heads,
-    subjects: Iterable[Subject],
+    done: Iterable[ReceiptItem],
     names: Mapping[int, Namespace],
 ) -> tuple[list[tuple[int, bytes]], Heads]:
     """Return one (seq, receipt) per namespace and epoch of what was done, and the heads then."""
-    ordered = sorted(subjects, key=lambda s: (s.namespace_id, s.epoch))
+    ordered = sorted(done, key=lambda s: (s.namespace_id, s.epoch))
     receipts: list[tuple[int, bytes]] = []
     for (number, epoch), group in groupby(ordered, key=lambda s: (s.namespace_id, s.epoch)):
         items = tuple(Item(s.memory_id, s.revision, to_base64url(s.blob_id)) for s in group)
-        signed, heads = next_receipt(identity, act, heads, items, names[number], epoch)
+        signed, heads = next_receipt(identity, operation, heads, items, names[number], epoch)
         receipts.append((heads.receipt_seq, signed))
     return receipts, heads
 
 
 def next_receipt(
     identity: Identity,
-    act: Act,
+    operation: Operation,
     heads: Heads,
     items: tuple[Item, ...],
     namespace: Namespace | None = None,
@@ -65,16 +65,16 @@ def next_receipt(
 ) -> tuple[bytes, Heads]:
     """Return the receipt that follows these heads, and the heads after it.
 
-    Its time is never before that of the receipt in front of it, whatever clock timed the act.
+    Its time is never before that of the receipt in front of it, whatever clock timed the operation.
     """
-    time = heads.time(act.time)
+    time = heads.time(operation.time)
     receipt = Receipt(
-        account=act.account,
+        account=operation.account,
         seq=heads.receipt_seq + 1,
         previous=heads.receipt_head,
         time_ms=to_ms(time),
-        op=act.op,
-        actor=act.actor,
+        op=operation.op,
+        actor=operation.actor,
         namespace=namespace,
         epoch=epoch,
         items=items,

@@ -23,7 +23,7 @@ from relayer.database import queue
 from relayer.database import runs as run_rows
 from relayer.database.pool import Database, Row
 from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import Subject
+from relayer.journal.receipts import ReceiptItem
 from relayer.record import name_when_gone
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
@@ -210,7 +210,7 @@ async def _erase(
     erased = rows.Erased(
         rows=[row["row_id"] for row in memories],
         turns=[row["memory_id"] for row in turns],
-        stones=[(*places[row_id], blob) for row_id, blob in had],
+        tombstones=[(*places[row_id], blob) for row_id, blob in had],
         # One that is due may be on its way out of an outside store, and its note locked.
         earlier=[b for _, b, due in earlier if due > change.time or not outside],
         receipts=receipts,
@@ -236,8 +236,8 @@ def _sign(
 ) -> list[tuple[int, bytes]]:
     """Return one receipt per namespace and epoch, or several where there is too much for one."""
     namespaces = {r["namespace_id"]: Namespace(r["namespace"]) for r in targets}
-    subjects = [
-        Subject(
+    items = [
+        ReceiptItem(
             names.get(r["memory_id"], r["memory_id"]),
             r["revision"],
             r["blob_id"],
@@ -247,8 +247,8 @@ def _sign(
         for r in sorted(targets, key=lambda r: (r["namespace_id"], r["epoch"]))
     ]
     receipts: list[tuple[int, bytes]] = []
-    for at in range(0, len(subjects), RECEIPT_ITEMS_MAX):
-        part = subjects[at : at + RECEIPT_ITEMS_MAX]
+    for at in range(0, len(items), RECEIPT_ITEMS_MAX):
+        part = items[at : at + RECEIPT_ITEMS_MAX]
         receipts += change.sign(part, namespaces, op=op)
     return receipts
 

@@ -147,11 +147,11 @@ class Forgetting:
         if not ids:
             return {}, set()
         places = await rows.places(self._database, account=access.account, ids=ids)
-        stones = await erasure_rows.tombstones(
+        tombstones = await erasure_rows.tombstones(
             self._database, account=access.account, memory_ids=[i for i in ids if i not in places]
         )
         fates: dict[uuid.UUID, Fate] = dict.fromkeys(ids, "not_found")
-        for found, fate in ((places, "matched"), (stones, "already_erased")):
+        for found, fate in ((places, "matched"), (tombstones, "already_erased")):
             for memory_id, name in found.items():
                 namespace = None if name is None else Namespace(name)
                 if not access.strength(namespace):

@@ -32,7 +32,7 @@ from relayer.database.pool import Database, Row
 from relayer.database.vectors import SENT, is_manual
 from relayer.errors import Corrupted
 from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import Subject
+from relayer.journal.receipts import ReceiptItem
 from relayer.memories.indexing import PAGE, PAGE_BYTES
 from relayer.memories.opening import has_key, key_of, take_fitting
 from relayer.memories.sealing import fingerprint_of, index_entries
@@ -184,12 +184,12 @@ class Resealer:
 
 
 async def _exchange(change: AccountChange, moved: Sequence[rows.Resealed]) -> None:
-    subjects = [
-        Subject(r.row["id"], r.row["revision"], r.blob_id, r.row["namespace_id"], r.epoch)
+    items = [
+        ReceiptItem(r.row["id"], r.row["revision"], r.blob_id, r.row["namespace_id"], r.epoch)
         for r in moved
     ]
     names = {r.row["namespace_id"]: Namespace(r.row["namespace"]) for r in moved}
-    receipts = change.sign(subjects, names)
+    receipts = change.sign(items, names)
     await rows.exchange(
         change.connection,
         account=change.account,

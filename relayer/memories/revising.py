@@ -26,7 +26,7 @@ from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import check_words, fingerprint_of, new_memory, without_secrets
-from relayer.memories.writer import Writer, memory_subject
+from relayer.memories.writer import Writer, item_of_memory
 from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace, NamespaceKey
@@ -277,7 +277,7 @@ class Reviser:
             await _check_unchanged(change, row)
             self._writer.check_room(change, len(memory.blob) + memory.index_bytes)
             await erase_made_of(change, [memory.memory_id])
-            [receipt] = change.sign([memory_subject(memory)], {memory.namespace_id: namespace})
+            [receipt] = change.sign([item_of_memory(memory)], {memory.namespace_id: namespace})
             archive_id = revision_row_id(memory.memory_id, row["revision"])
             await rows.revise(
                 change.connection,

@@ -28,7 +28,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import Subject
+from relayer.journal.receipts import ReceiptItem
 from relayer.journal.states import Change, change_states
 from relayer.memories.contradictions import settle
 from relayer.memories.eraser import erase_in, erase_made_of
@@ -159,9 +159,9 @@ class Writer:
         if effects.same:
             await _check_same(change, effects.same)
         erased = await _erase_expired(change, effects.replaced) if effects.replaced else []
-        batch, subjects, freed = await _vouch(change, batch)
+        batch, items, freed = await _vouch(change, batch)
         self.check_room(change, batch.new_bytes - freed)
-        receipts = change.sign(subjects, batch.names)
+        receipts = change.sign(items, batch.names)
         await _insert(change, batch, receipts)
         await self._follow_up(change, batch)
         changed, changes = list[bytes](), dict[uuid.UUID, Change]()
@@ -189,7 +189,7 @@ class Writer:
             if current is None or current["revision"] >= memory.revision:
                 raise NotFound("No older revision of that memory.")
             self.check_room(change, len(memory.blob) + memory.index_bytes)
-            [receipt] = change.sign([memory_subject(memory)], names)
+            [receipt] = change.sign([item_of_memory(memory)], names)
             archive_id = revision_row_id(memory.memory_id, current["revision"])
             await revision_rows.revise(
                 change.connection,
@@ -270,24 +270,24 @@ async def _erase_expired(change: AccountChange, replaced: Sequence[uuid.UUID]) -
     return erased
 
 
-async def _vouch(change: AccountChange, batch: Batch) -> tuple[Batch, list[Subject], int]:
-    """Return the new part of a batch, the subjects of its receipts, and the bytes that are freed.
+async def _vouch(change: AccountChange, batch: Batch) -> tuple[Batch, list[ReceiptItem], int]:
+    """Return the new part of a batch, the items of its receipts, and the bytes that are freed.
 
     The bytes are those of the turn that its facts come from.
     """
     names, origin, freed = batch.names, batch.origin, 0
-    subjects = [*map(memory_subject, batch.memories)]
+    items = [*map(item_of_memory, batch.memories)]
     if origin is not None and origin.waiting:
         row = await _lock_waiting(change, origin.id)
         names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
         if not origin.kept:
-            subjects.append(_gone_subject(row))
+            items.append(_item_of_gone(row))
             freed = row["size_bytes"]
     elif origin is not None and origin.new is None:
         await _check_kept(change, origin.id)
     episodes = await _find_unsaid(change, batch)
-    subjects += map(_episode_subject, episodes)
-    return replace(batch, episodes=episodes, names=names), subjects, freed
+    items += map(_item_of_episode, episodes)
+    return replace(batch, episodes=episodes, names=names), items, freed
 
 
 async def _insert(
@@ -400,17 +400,19 @@ def _full() -> QuotaExceeded:
     return QuotaExceeded("The account's storage is used up.")
 
 
-def memory_subject(memory: rows.NewMemory) -> Subject:
-    """Return the subject of a receipt for a memory that is stored."""
+def item_of_memory(memory: rows.NewMemory) -> ReceiptItem:
+    """Return the item of a receipt for a memory that is stored."""
     memory_id = memory.revision_of or memory.memory_id
-    return Subject(memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch)
+    return ReceiptItem(
+        memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch
+    )
 
 
-def _gone_subject(turn: Row) -> Subject:
-    """Return the subject which says that a waiting turn is not kept: its facts were taken."""
+def _item_of_gone(turn: Row) -> ReceiptItem:
+    """Return the item which says that a waiting turn is not kept: its facts were taken."""
     gone = name_when_gone(turn["memory_id"])
-    return Subject(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
+    return ReceiptItem(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
 
 
-def _episode_subject(episode: rows.NewEpisode) -> Subject:
-    return Subject(episode.episode_id, 1, episode.blob_id, episode.namespace_id, episode.epoch)
+def _item_of_episode(episode: rows.NewEpisode) -> ReceiptItem:
+    return ReceiptItem(episode.episode_id, 1, episode.blob_id, episode.namespace_id, episode.epoch)

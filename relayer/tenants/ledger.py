@@ -19,7 +19,7 @@ from relayer.database.pool import Connection, UniqueViolation
 from relayer.errors import Unavailable
 from relayer.journal.changes import AccountChange, Signing
 from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act
+from relayer.journal.receipts import Operation
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
@@ -95,8 +95,8 @@ class Ledger:
                 heads, time = await self._accounts.lock(
                     connection, access, namespaces, as_owner=as_owner
                 )
-                act = Act(access.account, access.key, op, time)
-                change = AccountChange(connection, self._signing, act, heads)
+                operation = Operation(access.account, access.key, op, time)
+                change = AccountChange(connection, self._signing, operation, heads)
                 yield change
         except UniqueViolation:
             raise Stale from None

@@ -54,7 +54,7 @@ log = logging.getLogger("relayer.rebuild")
 REBUILT: Final = "rebuilt"
 CLOSED: Final = "closed"
 READ_AT_ONCE: Final = 16  # objects in memory; each may have a mebibyte
-STONES_AT_ONCE: Final = 1_000
+TOMBSTONES_AT_ONCE: Final = 1_000
 
 
 @dataclass
@@ -243,7 +243,7 @@ class Rebuild:
             seq, receipt = closed[0].seq, closed[1]
         names = sorted({name for name, _ in journal.namespaces} | _find_erased_names(journal))
         numbers = {name: number for number, name in enumerate(names, 1)}
-        stones = _stones(journal, numbers)
+        tombstones = _tombstones(journal, numbers)
         async with self._database.transaction() as connection:
             await rows.insert_account(
                 connection,
@@ -268,9 +268,9 @@ class Rebuild:
                 ],
                 now,
             )
-            for at in range(0, len(stones), STONES_AT_ONCE):
-                page = stones[at : at + STONES_AT_ONCE]
-                await rows.insert_stones(connection, account, page, now)
+            for at in range(0, len(tombstones), TOMBSTONES_AT_ONCE):
+                page = tombstones[at : at + TOMBSTONES_AT_ONCE]
+                await rows.insert_tombstones(connection, account, page, now)
             if chain.founder is not None:
                 await account_rows.claim_key(connection, key=chain.founder, account=account)
                 await queue.enqueue(connection, queue.RESTORE, account, [])
@@ -343,7 +343,7 @@ def _find_erased_names(journal: Journal) -> set[Namespace]:
     return {r.namespace for r, _ in journal.receipts if r.namespace is not None}
 
 
-def _stones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Stone]:
+def _tombstones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Tombstone]:
     """Return a tombstone for each memory and turn that some receipt says was erased."""
     blobs: dict[uuid.UUID, set[bytes]] = {}
     last: dict[uuid.UUID, Receipt] = {}
@@ -353,7 +353,7 @@ def _stones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Stone]
                 blobs.setdefault(item.memory, set()).add(blob_hash(item.blob_id))
                 last[item.memory] = receipt
     return [
-        rows.Stone(
+        rows.Tombstone(
             memory_id,
             None if receipt.namespace is None else numbers[receipt.namespace],
             sorted(blobs[memory_id]),

@@ -215,13 +215,13 @@ class TestRefused:
             blob_store="postgres",
         )
         from relayer.database.accounts import Heads
-        from relayer.journal.receipts import Act, next_receipt
+        from relayer.journal.receipts import Operation, next_receipt
         from relayer.sealed.receipts import Item
 
         heads = Heads(9, 1, 99, bytes(32), 0, 0, 0, bench.clock())
-        act = Act(founder.account, stranger.public_key, "forget", bench.clock())
+        operation = Operation(founder.account, stranger.public_key, "forget", bench.clock())
         item = Item(kept.id, 1, "A" * 43)
-        signed, _ = next_receipt(stranger, act, heads, (item,), TEAM, 1)
+        signed, _ = next_receipt(stranger, operation, heads, (item,), TEAM, 1)
         await bench.storage.blobs.put_many(founder.account, {blob_id(signed): signed})
         lost = await lose(bench)
         assert await rebuilt(lost, bench) == [REBUILT]
