@@ -89,6 +89,8 @@ def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bo
 def _tell(error: Exception, *, as_json: bool) -> None:
     """Print one line, or with `--json` one JSON value in a line."""
     told = _format_error(error)
+    if isinstance(error, NotFound):  # the exit code says so, too
+        told = error.message
     explains_itself = isinstance(error, NotStarted)
     if isinstance(error, TransportError) and not error.sent and not explains_itself:
         told = f"{told.removesuffix('.')}; `memrelay doctor` says more."

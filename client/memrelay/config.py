@@ -123,6 +123,12 @@ class Settings:
         values |= {name: environ[var] for name, var in VARIABLES.items() if environ.get(var)}
         values |= {name: value for name, value in overrides.items() if value is not None}
         for name in ("url", "account_id", "private_key"):
+            if not values:
+                raise ConfigError(
+                    f"There is no memory yet: there is no profile at {path}. For a memory on this"
+                    " machine type `memrelay init --local`; at a relayer elsewhere, `memrelay init"
+                    " URL`."
+                )
             if not values.get(name):
                 raise ConfigError(
                     f"Set {VARIABLES[name]}, or make a profile: type `memrelay init URL`, or"

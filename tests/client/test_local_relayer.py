@@ -441,5 +441,7 @@ class TestRefusals:
 
 def test_doctor_starts_it_and_finds_nothing_wrong(stopped: LocalMachine) -> None:
     found = {each["check"]: each for each in stopped("doctor")["findings"]}
+    model = f"echo RELAYER_LLM_MODEL=NAME >>{stopped.folder}/relayer.env && chmod 600 "
+    assert found["facts"]["command"].startswith(model), "no terminal serves it"
     assert found["relayer"]["state"] == "ok"
     assert found["relayer"]["detail"] == f"unix://{stopped.folder}/{SOCKET} answers: ok"

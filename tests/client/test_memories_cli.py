@@ -17,6 +17,7 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, main
 from memrelay.commands.differences import WORDS_MAX, list_changed_fields, word_diff
 from memrelay.models import Memory
+from memrelay.plurals import format_count, format_size
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.shell_scene import Machine
 from tests.conftest import database_copy
@@ -210,9 +211,11 @@ class TestSeeing:
         lines = run.lines("usage")
         assert lines[0] == "1 memory"
         assert lines[1] == (
-            f"{used['storage_bytes']} bytes of texts, {used['index_bytes']} of their index,"
-            f" of {used['storage_bytes_max']} together"
+            f"{format_size(used['storage_bytes'])} of texts,"
+            f" {format_size(used['index_bytes'])} of their index, of 10 GiB together"
         )
+        done = format_count(used["grant_count"], "time")
+        assert f"keys were granted or revoked {done}, of {used['grants_max']} at most" in lines
 
 
 class TestCorrecting:

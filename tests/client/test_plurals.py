@@ -2,7 +2,7 @@
 
 import pytest
 
-from memrelay.plurals import format_count
+from memrelay.plurals import format_count, format_size
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,20 @@ from memrelay.plurals import format_count
 )
 def test_one_is_not_many(number: int, noun: str, said: str) -> None:
     assert format_count(number, noun) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1304, "1.3 KiB"),
+        (8190, "8.0 KiB"),
+        (2**20 - 1, "1.0 MiB"),
+        (10 * 2**30, "10 GiB"),
+        (2**60, "1048576 TiB"),
+    ],
+)
+def test_sizes_are_short(number: int, said: str) -> None:
+    assert format_size(number) == said

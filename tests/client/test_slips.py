@@ -97,6 +97,27 @@ class TestArguments:
         told = json.loads(refused(capsys, "list", "--bogus", "--json"))
         assert (told["code"], told["request_id"]) == ("arguments", None)
 
+    def test_a_command_or_action_that_is_missing_is_asked_for(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "no command was named (see `memrelay --help`)" in refused(capsys)
+        told = refused(capsys, "keys")
+        assert "say which action: list, add, admit, revoke, recovery, recover (see" in told
+
+    def test_an_option_of_all_that_is_mistyped(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "there is no option --help-al; did you mean --help-all" in refused(
+            capsys, "--help-al"
+        )
+
+    def test_without_a_profile_the_local_memory_comes_first(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+        assert main(["recall", "tea"], environ) == EXIT_USAGE
+        told = capsys.readouterr().err
+        assert told.startswith("memrelay: There is no memory yet: ")
+        assert "type `memrelay init --local`" in told
+
     def test_options_go_behind_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         for argv in (["--profile", "x", "list"], ["--profile=x", "list"]):
             assert "--profile goes behind the command" in refused(capsys, *argv)
@@ -379,4 +400,4 @@ class TestAnswers:
         memory_id = run.remember(GREEN)
         for command in ("pin", "forget"):
             run.lines(command, memory_id, UNKNOWN, code=EXIT_NOT_FOUND)
-            assert run.err == "memrelay: One was not found. (404 not_found)\n"
+            assert run.err == "memrelay: One was not found.\n"

@@ -103,7 +103,9 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "what was done, and whether it holds": (
         *("receipts", "verify", "checkpoint", "events", "webhooks"),
     ),
-    "this machine, and the account": ("local", "gateway", "hook", "completion", "trust", "close"),
+    "this machine, and the account": (
+        *("local", "gateway", "hook", "completion", "sync", "trust", "close"),
+    ),
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 _GROUP_OF = {name: group for group, commands in GROUPS.items() for name in commands}

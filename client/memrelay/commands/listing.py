@@ -22,7 +22,7 @@ from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
-from memrelay.plurals import format_count
+from memrelay.plurals import format_count, format_size
 
 
 def register(add: Adder) -> None:
@@ -210,7 +210,8 @@ def _namespace_row(info: NamespaceInfo) -> Sequence[str]:
 
 
 def _sizes(used: Usage) -> str:
-    return f"{used.storage_bytes} bytes of texts, {used.index_bytes} of their index"
+    texts, index = format_size(used.storage_bytes), format_size(used.index_bytes)
+    return f"{texts} of texts, {index} of their index"
 
 
 def _describe_retention(info: NamespaceInfo) -> str:
@@ -230,7 +231,7 @@ def usage(shell: Shell) -> None:
     """Show what the account uses of what it may use."""
     with shell.client() as client:
         used = client.usage()
-    bound = f", of {used.storage_bytes_max} together" if used.storage_bytes_max else ""
+    bound = f", of {format_size(used.storage_bytes_max)} together" if used.storage_bytes_max else ""
     lines = [
         format_count(used.memory_count, "memory"),
         f"{_sizes(used)}{bound}",
@@ -240,7 +241,8 @@ def usage(shell: Shell) -> None:
         f"{used.rejected_count} rejected",
     ]
     if used.grants_max is not None:
-        lines.append(f"{used.grant_count} of {used.grants_max} grants and revocations")
+        done = format_count(used.grant_count, "time")
+        lines.append(f"keys were granted or revoked {done}, of {used.grants_max} at most")
     if used.extraction is not None:
         lines += _extraction_lines(used.extraction)
     shell.show(used.to_json(), lines)

@@ -27,6 +27,7 @@ from memrelay.errors import ConfigError
 if TYPE_CHECKING:  # it loads the client, which the help and the version do without
     from memrelay.commands.shell import Shell
 
+COMMAND, ACTION = "COMMAND", "ACTION"  # stand for one in the help
 Command = Callable[["Shell"], None]
 
 
@@ -58,7 +59,9 @@ class Parser(ArgumentParser):
         option = given[0].partition("=")[0] if given and self._subparsers is not None else ""
         if option.startswith("--") and option not in self._option_string_actions:
             # Its value would be taken for the command.
-            self.error(f"{option} goes behind the command")
+            meant = _suggest(option, [name for name in self._option_string_actions if name != "-h"])
+            told = f"there is no option {option}{meant}" if meant else ""
+            self.error(told or f"{option} goes behind the command")
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             self._refuse_unknown(unknown)
@@ -66,6 +69,10 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Tell what is wrong with the arguments, and end the process with the code for that."""
+        if message.endswith(f": {ACTION}"):
+            message = f"say which {ACTION.lower()}: {', '.join(find_actions(self))}"
+        elif message.endswith(f": {COMMAND}"):
+            message = f"no {COMMAND.lower()} was named"
         text = " ".join(f"{message.rstrip('.')} (see `{self.prog} --help`)".split())
         tell_error(text, code="arguments", as_json=self._is_json)
         sys.exit(EXIT_USAGE)
@@ -208,7 +215,7 @@ class Adder:
     def group(self, name: str, description: str) -> "Adder":
         """Add a command that has actions, and return what adds those."""
         parser = self._among(name).add_parser(name, help=description, description=description)
-        return Adder(parser.add_subparsers(metavar="ACTION", required=True))
+        return Adder(parser.add_subparsers(metavar=ACTION, required=True))
 
     def _among(self, name: str) -> Any:
         return self._subparsers if self._asked in (None, name) else _UNASKED

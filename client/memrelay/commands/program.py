@@ -8,7 +8,7 @@ from argparse import RawDescriptionHelpFormatter
 from memrelay import __version__
 from memrelay.commands import catalogue
 from memrelay.commands.exit_codes import MEANINGS
-from memrelay.commands.parsers import Adder, Parser
+from memrelay.commands.parsers import COMMAND, Adder, Parser
 
 VERSION = f"memrelay {__version__}"
 _EPILOG = """\
@@ -47,7 +47,7 @@ def build_parser(asked: str | None = None) -> Parser:
         rest="show all commands, the settings and the exit codes, and exit",
     )
     parser.add_argument("--version", action="version", version=VERSION)
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(metavar=COMMAND, required=True)
     if asked is None:
         catalogue.register_all(Adder(subparsers))
     elif catalogue.is_command(asked):

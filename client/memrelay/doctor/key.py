@@ -4,6 +4,7 @@ It does not own why it is refused (`refusals.py`).
 """
 
 import secrets
+import shlex
 from datetime import UTC, datetime
 
 from memrelay.answers import rfc3339
@@ -12,10 +13,12 @@ from memrelay.doctor.findings import Verdict, ok, problem, skip, warning
 from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
+from memrelay.local_relayer import ENVIRONMENT, SOCKET
 from memrelay.plurals import format_count
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import mask_key, normalise_namespace
 from memrelay.transport import httpx
+from memrelay.unix_sockets import parse_socket
 
 STORAGE_WARN = 0.9  # of what the account may store
 ROOM_BYTES_MIN = 8 * 1024  # what a sentence and its index take, roughly
@@ -119,11 +122,21 @@ def check_facts(case: Case) -> Verdict:
     if extraction.extractor == RULES:  # as its operator chose
         source = f"{source_of_facts(extraction)}; RELAYER_LLM_MODEL of the relayer sets one"
         if case.is_owner:
-            return warning(f"{source[0].upper()}{source[1:]}.", "relayer serve --llm-model NAME")
+            return warning(f"{source[0].upper()}{source[1:]}.", _choose_model(case))
         return ok(source)
     if told := failures(extraction):
         return warning(f"{told[0].upper()}{told[1:]}.", "relayer doctor")
     return ok(source_of_facts(extraction))
+
+
+def _choose_model(case: Case) -> str:
+    """Return the command that gives a relayer a model: one that is started here reads a file."""
+    socket = parse_socket(case.settings.url)
+    if socket is None or socket.name != SOCKET:
+        return "relayer serve --llm-model NAME"
+    file = shlex.quote(str(socket.parent / ENVIRONMENT))
+    stop = case.command("local stop")
+    return f"echo RELAYER_LLM_MODEL=NAME >>{file} && chmod 600 {file} && {stop}"
 
 
 def check_other_keys(case: Case) -> Verdict:
