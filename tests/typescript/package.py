@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from memrelay import SyncMemoryClient
+from memrelay.archive_reader import open_archive
+from memrelay.archive_writer import export_archive
 from memrelay.secure_files import write_private
 from tests import generate_typescript
 from tests.processes import RunningRelayer, running_relayer
@@ -29,6 +31,21 @@ def npm(script: str, **environment: str) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
+
+
+def node(script: str, *arguments: str | Path) -> str:
+    """Return what a bundled script prints."""
+    program = ["node", PACKAGE / f"build/{script}.js", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout
+
+
+def make_profile(relayer: RunningRelayer, folder: Path) -> Path:
+    """Return the profile of a new sealed account."""
+    path = folder / "profile.json"
+    account = relayer.command("account", "create", "--custody", "sealed")
+    members = ("account_id", "private_key", "relayer_key")
+    write_private(path, {"url": relayer.url} | {name: account[name] for name in members})
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +83,37 @@ def test_a_memory_for_models_of_the_ai_sdk(relayer: RunningRelayer) -> None:
     npm("test:ai", MEMRELAY_TEST_URL=relayer.url)
 
 
+def test_an_account_moves_between_relayers(
+    relayer: RunningRelayer, tmp_path: Path, model_dir: Path
+) -> None:
+    with running_relayer(tmp_path / "other", model_dir, RELAYER_RATE_LIMIT="off") as other:
+        urls = {"MEMRELAY_TEST_URL": relayer.url, "MEMRELAY_TEST_OTHER_URL": other.url}
+        npm("test:archive", **urls)
+
+
+def test_both_clients_read_each_others_archives(relayer: RunningRelayer, tmp_path: Path) -> None:
+    path, written, theirs = make_profile(relayer, tmp_path), tmp_path / "a", tmp_path / "b"
+    with SyncMemoryClient.from_profile(path) as client:
+        kept = client.remember("Anna prefers tea.")
+        client.edit(kept.id, text="Anna prefers coffee.")
+        client.forget(client.remember("A slip.").id)
+        done = export_archive(client, theirs, lambda _: None)
+        identity, account = client.settings.identity, client.session.account
+    node("archived", "write", path, written)
+    counts = open_archive(written, identity, account).counts
+    assert counts == json.loads(node("archived", "read", path, theirs))
+    assert {**counts, "lost": 0} == done.counts
+    assert counts["memory"] == 2
+
+
 def test_both_clients_share_a_profile_and_what_they_verified(
     relayer: RunningRelayer, tmp_path: Path
 ) -> None:
     """Each reads what the other wrote, and neither is shown less than the other was."""
-    path = tmp_path / "profile.json"
-    account = relayer.command("account", "create", "--custody", "sealed")
-    members = ("account_id", "private_key", "relayer_key")
-    write_private(path, {"url": relayer.url} | {name: account[name] for name in members})
+    path = make_profile(relayer, tmp_path)
     with SyncMemoryClient.from_profile(path) as client:
         client.remember("Anna prefers tea.")
-    shared = [PACKAGE / "build/shared.js", path]
-    done = subprocess.run(["node", *shared], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == ["Anna prefers tea."]
+    assert json.loads(node("shared", path)) == ["Anna prefers tea."]
     with SyncMemoryClient.from_profile(path) as client:
         assert client.recall("coffee").results[0].text == "Bert prefers coffee."
         seen = client.session.trust_store.value

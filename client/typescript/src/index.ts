@@ -32,6 +32,15 @@ export {
   type JoinOptions,
   requestToJoin,
 } from "./joining.ts";
+export { exportArchive, type ExportOptions, type ExportResult } from "./archives/exporting.ts";
+export {
+  type Archive,
+  type ArchiveSource,
+  importArchive,
+  type ImportOptions,
+  type ImportTally,
+  openArchive,
+} from "./archives/importing.ts";
 export { fromBase64, fromHex, toBase64, toBase64Url, toHex } from "./bytes.ts";
 export { blobId, openEnvelope, readEnvelopeHeader } from "./sealed/envelope.ts";
 export type { Grant, Role, ScopeEntry } from "./sealed/grants.ts";

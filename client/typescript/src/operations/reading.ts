@@ -45,7 +45,8 @@ export type Followed = (followed: number, total: number) => void;
 
 /** The operations that change nothing, for one session. */
 export class Reading {
-  protected readonly session: Session;
+  /** How the client asks; for the parts of this package. */
+  readonly session: Session;
 
   constructor(session: Session) {
     this.session = session;
@@ -191,7 +192,7 @@ export class Reading {
     if (at.seq === newest.seq && newest.head !== toHex(at.head)) {
       throw new UntrustedRelayer("fork", "The relayer's history is not the one it gave before.");
     }
-    if (followed.length > 0) await this.#checkNewest(followed.at(-1)!, signal);
+    if (followed.length > 0) await this.checkNewest(followed.at(-1)!, { signal });
     await this.session.noteChecked(at.seq, at.head);
     return followed;
   }
@@ -206,11 +207,15 @@ export class Reading {
     return readCheckpoint(data, heirs, this.session.account);
   }
 
-  /** Checks that the pinned key, or one that it led to, stands for the chain that ends here. */
-  async #checkNewest(receipt: Receipt, signal?: AbortSignal): Promise<void> {
-    const heirs = await this.session.heirs(signal);
+  /**
+   * Checks that the pinned key, or one that it led to, stands for the chain that ends here.
+   *
+   * @throws {UntrustedRelayer} an earlier key signed it, and no checkpoint names it.
+   */
+  async checkNewest(receipt: Receipt, options: Ending = {}): Promise<void> {
+    const heirs = await this.session.heirs(options.signal);
     if (heirs.some((key) => sameBytes(key, receipt.relayer))) return;
-    const stands = await this.checkpoint({ signal });
+    const stands = await this.checkpoint(options);
     if (stands.seq !== receipt.seq || !sameBytes(stands.head, receipt.digest)) {
       throw new UntrustedRelayer("chain", "The pinned key does not stand for the receipts.");
     }

@@ -9,7 +9,18 @@
  * Source: SPEC.md §17.
  */
 
-import { type Bytes, concat, fromBase64, fromUtf8, sameBytes, toBase64, toHex, u32, utf8, viewOf } from "../bytes.ts";
+import {
+  type Bytes,
+  concat,
+  fromBase64,
+  fromUtf8,
+  sameBytes,
+  toBase64,
+  toHex,
+  u32,
+  utf8,
+  viewOf,
+} from "../bytes.ts";
 import { Invalid } from "../errors.ts";
 import { type JsonValue, hasMembers, OBJECT_BYTES_MAX, readJson, writeJson } from "./json.ts";
 import { accountBytes, accountText, type Identity, publicKeyBytes } from "./keys.ts";
@@ -137,6 +148,11 @@ export class ChunkKey {
   constructor(archive: string, key: Uint8Array) {
     this.archive = archive;
     this.#key = exact(key, KEY_BYTES, "key").slice();
+  }
+
+  /** The key's bytes, for the boxes of a header alone. */
+  get key(): Bytes {
+    return this.#key;
   }
 
   /** Returns `lp(nonce ‖ ciphertext)` of a chunk; only test vectors give the nonce. */
