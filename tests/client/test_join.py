@@ -279,6 +279,17 @@ def test_a_profile_that_is_not_there_is_not_replaced(elsewhere):
     assert "replaces none" in elsewhere.err
 
 
+@pytest.mark.parametrize("options", [["--qr"], ["--out", "request.SVG"]])
+def test_a_code_without_its_library_is_refused_before_there_is_a_key(
+    machine, tmp_path, monkeypatch, options
+):
+    monkeypatch.setitem(sys.modules, "segno", None)
+    machine.environ["XDG_CONFIG_HOME"] = str(tmp_path / "there")
+    machine.run("join", machine.url, *options, code=EXIT_USAGE)
+    assert "client[qr]" in machine.err
+    assert not list(tmp_path.glob("there/**/*.joining"))
+
+
 def test_people_are_shown_the_request_alone_on_standard_output(elsewhere):
     out = elsewhere.run("join", elsewhere.url)
     assert re.fullmatch(r"memrelay-join:[a-z2-7]+\n", out)

@@ -27,6 +27,7 @@ from memrelay.commands.new_keys import (
     put_in_place,
 )
 from memrelay.commands.parsers import Adder, number_of, parse_nonempty
+from memrelay.commands.qr_code import find_library, is_picture, save_code, show_code
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.config import Settings, expand_home, profile_path, read_profile, spool_folder
@@ -61,8 +62,12 @@ def _add_join(parser: ArgumentParser) -> None:
         help=f"that the request holds ({_DAYS:g})",
     )
     parser.add_argument(
-        "--out", type=parse_nonempty, metavar="PATH", help="write the request there"
+        "--out",
+        type=parse_nonempty,
+        metavar="PATH",
+        help="write the request there; to .svg or .png, as a QR code",
     )
+    parser.add_argument("--qr", action="store_true", help="show the request as a QR code, too")
     parser.add_argument("--relayer-key", metavar="HEX", help="insist on this relayer")
     parser.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
     parser.add_argument("--force", action="store_true", help="another key than the one that waits")
@@ -79,6 +84,10 @@ def join(shell: Shell) -> None:
     path = profile_path(shell.args.profile, shell.environ)
     if shell.args.finish:
         return _finish(shell, path)
+    out = expand_home(shell.args.out) if shell.args.out else None
+    is_drawn = out is not None and is_picture(out.name)
+    if shell.args.qr or is_drawn:
+        find_library()  # before there is a key
     with new_profile(path, replaces=shell.args.replace or None):  # nobody else makes one meanwhile
         values = _begin(shell, path)
     now = datetime.now(UTC).replace(microsecond=0)
@@ -94,8 +103,10 @@ def join(shell: Shell) -> None:
         label=values["label"],
     )
     fingerprint = make_fingerprint(identity.public_key)
-    if shell.args.out:
-        write_private_text(expand_home(shell.args.out), request + "\n")
+    if out is not None and is_drawn:
+        save_code(request, out)
+    elif out is not None:
+        write_private_text(out, request + "\n")
     shown = {
         "request": request,
         "public_key": identity.public_key.hex(),
@@ -106,6 +117,8 @@ def join(shell: Shell) -> None:
         "waiting": str(_waiting_path(path)),
     }
     shell.show(shown, [f"written to {shell.args.out}" if shell.args.out else request])
+    if shell.args.qr:
+        show_code(request, otherwise="save it: `memrelay join --out request.svg`")
     warn(f"fingerprint {fingerprint}; the request holds until {rfc3339(ends)}")
     warn(f"the relayer's key is {mask_key(values['relayer_key'])}")
     warn("Send it to the account's owner, who types `memrelay keys admit` with it.")
