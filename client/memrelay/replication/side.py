@@ -92,30 +92,12 @@ class Side:
                         raise
                     return None
                 if receipt.namespace is None or receipt.namespace in names:
-                    self._take(changes, receipt, stored)
+                    take_receipt(changes, receipt, stored)
             if not page.receipts:
                 if page.seq < history.seq or (begin != START and page.seq < begin.seq):
                     return None
                 changes.end = Position(history.seq, history.head)
                 return changes
-
-    def _take(self, changes: Changes, receipt: Receipt, stored: dict[str, int]) -> None:
-        ids = [item for item, _, _ in receipt.items]
-        if receipt.op in _ERASING:
-            for item, _, blob in receipt.items:
-                _bury(changes, receipt, item, blob)
-        elif receipt.op in _STORING:
-            changes.ids.update(item for item, revision, _ in receipt.items if revision > 0)
-            stored |= dict.fromkeys(ids, receipt.time_ms)
-        elif receipt.op == "state":
-            changes.ids.update(ids)
-            # The state that a memory came with was decided elsewhere, or by nobody.
-            decided = [item for item in ids if stored.get(item) != receipt.time_ms]
-            changes.decided |= dict.fromkeys(decided, receipt.time_ms)
-        elif receipt.op == "reseal":
-            changes.ids.update(ids)
-        elif receipt.op == "rebuild":
-            changes.is_rebuilt = True
 
     def tombstones(self) -> Iterator[Record]:
         """Yield all that was erased here, but turns that are gone since their facts were taken."""
@@ -276,6 +258,29 @@ def _check_types(row: Record) -> None:
 
 def _without_kind(record: Record) -> Record:
     return {name: value for name, value in record.items() if name != "record"}
+
+
+def take_receipt(changes: Changes, receipt: Receipt, stored: dict[str, int]) -> None:
+    """Note what a receipt tells; `stored` is when each memory came last, by earlier receipts."""
+    ids = [item for item, _, _ in receipt.items]
+    if receipt.op in _ERASING:
+        for item, _, blob in receipt.items:
+            _bury(changes, receipt, item, blob)
+    elif receipt.op in _STORING:
+        changes.ids.update(item for item, revision, _ in receipt.items if revision > 0)
+        stored |= dict.fromkeys(ids, receipt.time_ms)
+    elif receipt.op == "state":
+        changes.ids.update(ids)
+        for item in ids:
+            # The state that a memory came with was decided elsewhere, or by nobody.
+            if stored.get(item) == receipt.time_ms:
+                changes.decided.pop(item, None)
+            else:
+                changes.decided[item] = receipt.time_ms
+    elif receipt.op == "reseal":
+        changes.ids.update(ids)
+    elif receipt.op == "rebuild":
+        changes.is_rebuilt = True
 
 
 def _bury(changes: Changes, receipt: Receipt, item: str, blob: str) -> None:
