@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from memrelay import SyncMemoryClient
@@ -57,3 +58,9 @@ def _content(memory: Memory) -> tuple[Any, ...]:
     state = (memory.pinned, str(memory.review), memory.stale, str(memory.superseded_by))
     times = (str(memory.expires_at), str(memory.event_time))
     return (*map(str, given), memory.tags, *map(str, state), *times)
+
+
+def forget_agreement(pair: Pair) -> None:
+    """Lose what both agreed on last."""
+    for file in Path(pair.here).parent.glob("*.sync.json"):
+        file.unlink()

@@ -1,5 +1,6 @@
 """Two real relayers come into step: new memories, edits, erasures, states and conflicts."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from memrelay.replication.agreement import read_agreement
 from memrelay.replication.replicator import Outcome, Replicator
 from memrelay.replication.side import Side
 from tests.client.archive_scene import TEXTS, Scene, found, other_relayer
-from tests.client.sync_scene import Pair, contents, taken
+from tests.client.sync_scene import Pair, contents, forget_agreement, taken
 
 __all__ = ["found", "other_relayer"]  # fixtures
 
@@ -40,8 +41,7 @@ def test_new_memories_come_to_both_and_nothing_comes_twice(pair: Pair) -> None:
         ][:1]
         before = (here.receipt_page(0, 1).seq, there.receipt_page(0, 1).seq)
         assert taken(pair.run()) == [{}, {}]
-        for file in Path(pair.here).parent.glob("*.sync.json"):
-            file.unlink()
+        forget_agreement(pair)
         assert taken(pair.run()) == [{}, {}]
         assert (here.receipt_page(0, 1).seq, there.receipt_page(0, 1).seq) == before
 
@@ -170,9 +170,47 @@ def test_a_lost_state_file_costs_no_decision(pair: Pair) -> None:
         assert [m.id for m in there.memories(pinned=True)] == [ids[1]]
 
 
-def forget_agreement(pair: Pair) -> None:
-    [file] = Path(pair.here).parent.glob("*.sync.json")
-    file.unlink()
+def test_turns_that_are_kept_travel_and_go_with_their_facts(
+    found: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = Pair(found("managed"), capsys)
+    here, there = pair.both()
+    with here, there:
+        here.change_settings(keep_turns=True)
+        analysis = here.analyze("user: I live in Bremen. My sister Uma prefers green tea.")
+        pair.run("--found")
+        assert contents(here) == contents(there)
+        [turn] = there.episodes().episodes
+        assert turn.id == analysis.turn_id
+        fact = analysis.facts[0].id
+        assert [link.other_id for link in there.history(fact).links] == [turn.id]
+        there.forget(fact)
+        assert taken(pair.run()) == [{"erased": 2}, {}]
+        assert here.episodes().episodes == ()
+        assert contents(here) == contents(there)
+        assert taken(pair.run()) == [{}, {}]
+
+
+def test_what_was_superseded_merged_and_reinstated_travels(pair: Pair) -> None:
+    here, there = pair.both()
+    with here, there:
+        drafts = ["Anna drinks tea.", "Anna drinks the tea.", "The kettle is old.", "It is new."]
+        one, other, old, new = (m.id for m in here.remember_many(drafts))
+        pair.run()
+        here.supersede(old, by=new)
+        run = here.consolidate(namespace="team")
+        while here.consolidation(run.id).state != "done":
+            time.sleep(0.1)
+        merged = {i for i in (one, other) if here.get(i).superseded_by}
+        assert len(merged) == 1
+        pair.run()
+        assert contents(here) == contents(there)
+        assert {i for i in (one, other) if there.get(i).superseded_by} == merged
+        there.reinstate(old)
+        there.reinstate(*merged)
+        assert taken(pair.run()) == [{"states": 2}, {}]
+        assert contents(here) == contents(there)
+        assert taken(pair.run()) == [{}, {}]
 
 
 def test_no_key_and_no_word_is_sent_to_either_relayer(pair: Pair, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from memrelay.errors import (
     RateLimited,
     TransportError,
     Unavailable,
+    UntrustedRelayer,
 )
 from memrelay.plurals import format_count
 from memrelay.replication.agreement import Agreement, agreement_path, held_agreement
@@ -152,7 +153,7 @@ def _opened_pair(shell: Shell) -> Iterator[_Pair]:
             stack.enter_context(shell.client(one, is_long=True, deadline_s=_DEADLINE_S))
             for one in (settings, other)
         )
-        if here.statement().relayer == there.statement().relayer:
+        if here.statement().relayer == _read_key(there):
             raise ConfigError("Both are the same relayer; name another one.")
         if shell.args.found and not shell.args.dry_run:
             _found(shell, here, there)
@@ -187,6 +188,18 @@ def _found(shell: Shell, here: SyncMemoryClient, there: SyncMemoryClient) -> Non
             label=here.account().label or "",
             token=token,
         )
+
+
+def _read_key(there: SyncMemoryClient) -> bytes:
+    """Return the other relayer's key.
+
+    Raises:
+        UntrustedRelayer: it is not the one that is pinned there, whatever this profile pins.
+    """
+    try:
+        return there.statement().relayer
+    except UntrustedRelayer as error:
+        raise UntrustedRelayer("other", f"{there.settings.url}: {error}") from error
 
 
 def _open_other(client: SyncMemoryClient) -> Side:
