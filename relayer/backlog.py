@@ -18,6 +18,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.errors import RelayerError
 from relayer.logs import warn
+from relayer.memories.index_choice import IndexMover
 from relayer.memories.indexing import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.sealed.keys import AccountId
@@ -33,9 +34,16 @@ class Backlog:
     """Works through what is due of one account at a time."""
 
     def __init__(
-        self, *, database: Database, indexer: Indexer, custody: Custody, sweeper: Sweeper
+        self,
+        *,
+        database: Database,
+        indexer: Indexer,
+        mover: IndexMover,
+        custody: Custody,
+        sweeper: Sweeper,
     ) -> None:
         self._database = database
+        self._mover = mover
         self._indexer = indexer
         self._custody = custody
         self._sweeper = sweeper
@@ -51,6 +59,8 @@ class Backlog:
             Unavailable: the embedder or a store is away.
         """
         if apart and await self._queue_separately(account, keys):
+            return False
+        if not await self._mover.work(account, keys, go_on):
             return False
         having: Keys | None = keys
         # Keys that are lent during a pass, and what becomes due behind it, have no other job.

@@ -52,11 +52,13 @@ from relayer.logs import warn
 from relayer.memories.analysis import Analysis
 from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
+from relayer.memories.index_choice import IndexMover
 from relayer.memories.indexing import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.memories.reseal import Resealer
+from relayer.memory_index.index import MemoryIndex
 from relayer.recovery.restore import Restore
-from relayer.sealed.keys import AccountId
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.settings import Limits
 from relayer.sweeper import KeysOf, Sweeper
@@ -101,6 +103,8 @@ class Tasks:
     """The workers' services for each kind of job; each round of housekeeping does the `chores`."""
 
     indexer: Indexer
+    mover: IndexMover
+    memory_index: MemoryIndex
     analysis: Analysis
     resealer: Resealer
     consolidator: Consolidator
@@ -132,8 +136,13 @@ class Worker:
         self._custody = custody
         self._sweeper = sweeper
         self._backlog = Backlog(
-            database=database, indexer=tasks.indexer, custody=custody, sweeper=sweeper
+            database=database,
+            indexer=tasks.indexer,
+            mover=tasks.mover,
+            custody=custody,
+            sweeper=sweeper,
         )
+        self._memory_index = tasks.memory_index
         self._outbox = tasks.outbox
         self._chores = tasks.chores
         self._manager: QueueManager | None = None
@@ -398,6 +407,7 @@ class Worker:
     async def keep_house_once(self) -> None:
         """Keep house once; while the clock is wrong, only where no time of others counts."""
         self._custody.forget_expired()  # by this machine's time alone, also while it is all alone
+        await self._memory_index.sealed.release(self._opens)
         try:
             steps = await self._steps()
         except Exception as error:
@@ -408,6 +418,11 @@ class Worker:
                 await step()
             except Exception as error:
                 warn(log, "housekeeping waits", "jobs.wait", error)
+
+    async def _opens(self, account: AccountId, namespace: Namespace) -> bool:
+        """Return true if this process holds a key of a namespace for background work."""
+        keys = await self._custody.job_keys(account)
+        return keys is not None and bool(keys.of(namespace))
 
     async def _steps(self) -> Sequence[Chore]:
         publish, empty = self._outbox.publish, self._outbox.empty

@@ -20,6 +20,7 @@ from relayer.settings import Limits
 
 SERIALS_MAX: Final = 2**31 - 1  # what the columns hold
 KEYS_MAX: Final = 256  # of a namespace: no grant names more epochs
+RECORD_BYTES_MAX: Final = 2**25  # of a sealed record: more than any text has words and vectors
 LINKS_MAX: Final = 10_000  # of a memory
 Moment = Annotated[datetime, Meta(tz=True)]
 Epoch = Annotated[int, Meta(ge=1, le=SERIALS_MAX)]
@@ -68,12 +69,13 @@ class EpochKey(Moved):
     key_id: Hex
 
 
-class MovedNamespace(Moved):
-    """A namespace and the ids of its keys."""
+class MovedNamespace(Moved, omit_defaults=True):
+    """A namespace, the ids of its keys, and whether its index is sealed."""
 
     name: Name
     ttl_s: Annotated[int, Meta(ge=60, le=315_360_000)] | None
     keys: Annotated[list[EpochKey], Meta(min_length=1, max_length=KEYS_MAX)]
+    sealed_index: bool = False
 
 
 class MovedLink(Moved):
@@ -92,6 +94,7 @@ class MovedMemory(Moved, omit_defaults=True):
         default_life: nobody asked for `given_expires_at`, which comes of the kind.
         postings: `i64 token ‖ u8 frequency` each; None when they are to be made again.
         vectors: float16, big-endian, one for each part of the text; empty when they are to be.
+        record: the sealed index record, in place of both.
     """
 
     id: uuid.UUID
@@ -131,6 +134,7 @@ class MovedMemory(Moved, omit_defaults=True):
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
     merged: bool = False
     default_life: bool = False
+    record: Annotated[bytes, Meta(min_length=1, max_length=RECORD_BYTES_MAX)] | None = None
 
     @property
     def memory_id(self) -> uuid.UUID:

@@ -32,12 +32,14 @@ from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.history import Histories
+from relayer.memories.index_choice import IndexChooser, IndexMover
 from relayer.memories.indexing import Indexer
 from relayer.memories.intake import Intake
 from relayer.memories.manual import Manual
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Opener
 from relayer.memories.recall import RecallService
+from relayer.memories.record_search import RecordSearch
 from relayer.memories.related import RelatedMemories
 from relayer.memories.reseal import Resealer
 from relayer.memories.reviewing import Reviewer
@@ -55,7 +57,7 @@ from relayer.recovery.orphans import Finder
 from relayer.recovery.restore import Restore
 from relayer.settings import Settings
 from relayer.storage import Storage, closing_on, replay_on
-from relayer.sweeper import Sweeper
+from relayer.sweeper import Indexing, Sweeper
 from relayer.tenants.closing import Closing
 from relayer.tenants.proof import Proof
 from relayer.tenants.rotation import Rotations
@@ -88,6 +90,8 @@ class Services:
     recaller: RecallService
     memory_index: MemoryIndex
     indexer: Indexer
+    index_chooser: IndexChooser
+    index_mover: IndexMover
     analysis: Analysis
     asking: Asking
     restore: Restore
@@ -142,14 +146,16 @@ def build_services(
     )
     memory_index = MemoryIndex(database=database, bytes_max=settings.index_memory_bytes)
     recaller = _recaller(parts, embedders, memory_index)
+    records = RecordSearch(namespaces=namespaces, sealed=memory_index.sealed)
     indexer = Indexer(database=database, opener=opener, embedder=for_storing(embedder))
+    mover = IndexMover(database=database, namespaces=namespaces)
     analysis = _analysis(parts, recaller, request_timeout_s=settings.request_timeout_s)
-    planner = Planner(database=database, opener=opener, namespaces=namespaces)
+    planner = Planner(database=database, opener=opener, records=records)
     consolidator = _consolidator(parts, planner)
     runs = _runs(parts)
     resealer = _resealer(parts)
     restore = _restore(parts)
-    forgetting = _forgetting(parts)
+    forgetting = _forgetting(parts, records)
     expiry = Expiry(
         database=database,
         ledger=storage.ledger,
@@ -161,7 +167,7 @@ def build_services(
     collector = _collector(parts)
     sweeper = Sweeper(
         database=database,
-        indexer=indexer,
+        indexing=Indexing(indexer, mover),
         runs=runs,
         custody=storage.custody,
         namespaces=namespaces,
@@ -169,7 +175,7 @@ def build_services(
     )
     return Services(
         embedders=embedders,
-        memory=_memory(parts, forgetting),
+        memory=_memory(parts, records, forgetting),
         reviser=_reviser(parts),
         histories=Histories(database=database, opener=opener),
         reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces),
@@ -178,6 +184,8 @@ def build_services(
         recaller=recaller,
         memory_index=memory_index,
         indexer=indexer,
+        index_chooser=IndexChooser(ledger=storage.ledger, namespaces=namespaces),
+        index_mover=mover,
         analysis=analysis,
         asking=Asking(recaller=recaller, model=language_model),
         restore=restore,
@@ -193,6 +201,8 @@ def build_services(
             database=database,
             tasks=Tasks(
                 indexer=indexer,
+                mover=mover,
+                memory_index=memory_index,
                 analysis=analysis,
                 resealer=resealer,
                 consolidator=consolidator,
@@ -266,21 +276,21 @@ def _parts(
     )
 
 
-def _memory(parts: _Parts, forgetting: Forgetting) -> MemoryService:
+def _memory(parts: _Parts, records: RecordSearch, forgetting: Forgetting) -> MemoryService:
     return MemoryService(
         database=parts.storage.database,
         opener=parts.opener,
-        namespaces=parts.storage.namespaces,
+        records=records,
         intake=parts.intake,
         forgetting=forgetting,
     )
 
 
-def _forgetting(parts: _Parts) -> Forgetting:
+def _forgetting(parts: _Parts, records: RecordSearch) -> Forgetting:
     return Forgetting(
         database=parts.storage.database,
         ledger=parts.storage.ledger,
-        namespaces=parts.storage.namespaces,
+        records=records,
         eraser=parts.eraser,
         waits=parts.finder.waits,
     )

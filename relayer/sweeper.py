@@ -10,12 +10,14 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
 from relayer.clock import Clock
 from relayer.database import episodes as episode_rows
+from relayer.database import index_choice as choice_rows
 from relayer.database import queue
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import reseal as reseal_rows
@@ -23,6 +25,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound, RelayerError
 from relayer.logs import warn
+from relayer.memories.index_choice import IndexMover
 from relayer.memories.indexing import Indexer
 from relayer.memories.runs import Runs
 from relayer.sealed.keys import AccountId, Namespace
@@ -39,6 +42,14 @@ RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
 
 
+@dataclass(frozen=True)
+class Indexing:
+    """Parts that bring up to date what memories are found by, and move it to another index."""
+
+    indexer: Indexer
+    mover: IndexMover
+
+
 class Sweeper:
     """Queues the work that waits, of any account."""
 
@@ -46,14 +57,15 @@ class Sweeper:
         self,
         *,
         database: Database,
-        indexer: Indexer,
+        indexing: Indexing,
         runs: Runs,
         custody: Custody,
         namespaces: Namespaces,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._indexer = indexer
+        self._indexer = indexing.indexer
+        self._mover = indexing.mover
         self._runs = runs
         self._custody = custody
         self._namespaces = namespaces
@@ -91,7 +103,7 @@ class Sweeper:
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
         self._resting.pop(account, None)
-        if await self._indexer.waits(account, numbers):
+        if await self._indexer.waits(account, numbers) or await self._mover.waits(account):
             await self._queue(queue.REINDEX, account, [[]])
         await self._queue(queue.EXTRACT, account, [[i] for i in episodes])
         if await reseal_rows.accounts_due(self._database, account):
@@ -117,6 +129,8 @@ class Sweeper:
         ):
             if account not in self._resting:
                 await self._queue(queue.REINDEX, account, [[]])
+        for account in await choice_rows.accounts_due(self._database):
+            await self._queue(queue.REINDEX, account, [[]])
         for account in await rebuild_rows.incomplete_accounts(self._database):
             await self._queue(queue.RESTORE, account, [[]])
         for account in await reseal_rows.accounts_due(self._database):

@@ -20,6 +20,7 @@ _CHAPTERS = (
     scenarios.names,
     scenarios.envelopes,
     scenarios.indexes,
+    scenarios.index_records,
     scenarios.turns,
     scenarios.requests,
     scenarios_signed.strict_json,

@@ -171,10 +171,10 @@ def revocation_members(
     }
 
 
-def padded(record: bytes) -> bytes:
+def padded(record: bytes, least: int = 256) -> bytes:
     length = 4 + len(record)
     k = length.bit_length() - 1
-    step = max(256, 2 ** (k - k.bit_length()))
+    step = max(least, 2 ** (k - k.bit_length()))
     return (u32(len(record)) + record).ljust(math.ceil(length / step) * step, b"\0")
 
 
@@ -197,6 +197,45 @@ def envelope(
     seal = kdf(key.key, "seal")
     return header + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
         plaintext, header, nonce, seal
+    )
+
+
+def index_record(
+    length: int,
+    source: int | None,
+    postings: Mapping[int, int],
+    vectors: Sequence[Sequence[int]],
+) -> bytes:
+    """What a sealed index record holds."""
+    tokens = sorted(postings)
+    packed = struct.pack(">HBqI", length, source is not None, source or 0, len(tokens))
+    packed += b"".join(struct.pack(">q", token) for token in tokens)
+    packed += bytes(postings[token] for token in tokens)
+    packed += struct.pack(">IH", len(vectors), len(vectors[0]) if vectors else 0)
+    return packed + b"".join(struct.pack(f"{len(v)}b", *v) for v in vectors)
+
+
+def sealed_index_record(
+    key: NamespaceKey,
+    plaintext: bytes,
+    *,
+    account: bytes,
+    memory: UUID,
+    revision: int,
+    nonce: bytes,
+    version: int = 1,
+) -> bytes:
+    """A padded index record, sealed for one revision of a memory."""
+    start = bytes([version])
+    return (
+        start
+        + nonce
+        + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
+            plaintext,
+            start + account + memory.bytes + u32(revision),
+            nonce,
+            kdf(key.key, "index-record"),
+        )
     )
 
 

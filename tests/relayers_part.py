@@ -17,6 +17,7 @@ from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
 from memrelay.sealed import keys, objects
+from memrelay.sealed.envelope import Place
 from memrelay.sealed.forms import normalize
 from memrelay.sealed.keys import NamespaceKey
 from memrelay.sealed.unlock import BOXES_MAX, HEADER_CHARS_MAX, KEYS_MAX, Unlock
@@ -30,6 +31,45 @@ _MEMBERS = ("v", "relayer", "account", "sender", "iat", "hold", "keys")
 _VERSION = 1
 _KID_BYTES, _NONCE_BYTES, _BOX_BYTES, _TAG_BYTES = 8, 24, 48, 16
 _ENTRY_BYTES = _KID_BYTES + _NONCE_BYTES + _BOX_BYTES
+
+
+def open_index_record(place: Place, key: NamespaceKey, stored: bytes) -> dict[str, object]:
+    """Return what an index record holds: SPEC §8.1.
+
+    Raises:
+        Invalid: `version`, `aead`, `padding` or `no_record`.
+    """
+    if stored[:1] != b"\1":
+        raise Invalid("version", "The index record is of another version.")
+    associated = stored[:1] + place.account + place.memory.bytes + struct.pack(">I", place.revision)
+    try:
+        plain = bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
+            stored[25:], associated, stored[1:25], key.subkey("index-record")
+        )
+    except CryptoError:
+        raise Invalid("aead", "The index record does not open.") from None
+    size = int.from_bytes(plain[:4], "big")
+    record = plain[4 : 4 + size]
+    power = (4 + size).bit_length() - 1
+    steps = max(128, 1 << (power - power.bit_length()))
+    if (plain[:4] + record).ljust(-(-(4 + size) // steps) * steps, b"\0") != plain:
+        raise Invalid("padding", "An index record's padding is damaged.")
+    try:
+        length, has_source, source, count = struct.unpack_from(">HBqI", record)
+        postings_end = 15 + 9 * count
+        vectors, dim = struct.unpack_from(">IH", record, postings_end)
+        if len(record) != postings_end + 6 + vectors * dim:
+            raise struct.error
+        tokens = struct.unpack_from(f">{count}q", record, 15)
+    except struct.error:
+        raise Invalid("no_record", "This is no index record.") from None
+    numbers = struct.unpack_from(f"{vectors * dim}b", record, postings_end + 6)
+    return {
+        "length": length,
+        "source": str(source) if has_source else None,
+        "postings": [[str(token), record[15 + 8 * count + n]] for n, token in enumerate(tokens)],
+        "vectors": [list(numbers[n * dim : (n + 1) * dim]) for n in range(vectors)],
+    }
 
 
 def turn_vector(key: NamespaceKey, model: str, vector: Sequence[float]) -> list[float]:

@@ -314,6 +314,81 @@ def indexes() -> Iterator[Scenario]:
     )
 
 
+def _index_record(
+    name: str,
+    expect: str = "ok",
+    *,
+    plaintext: bytes | None = None,
+    key: ref.NamespaceKey = TEAM,
+    row: Json | None = None,
+    flip: int | None = None,
+    version: int = 1,
+    **held: Any,
+) -> Scenario:
+    """An index record; `row` is what the row says where it says something else."""
+    record: Json = {
+        "length": 3,
+        "source": None,
+        "postings": {5293496355168704132: 1, -7: 15},
+        "vectors": [[127, -3, 0, 64]],
+        **held,
+    }
+    nonce = ref.drawn(f"index record {name}", 24)
+    made = plaintext or ref.padded(ref.index_record(**record), 128)
+    place: Json = {"account": ACCOUNT, "memory": MEMORY, "revision": 2}
+    stored = bytearray(ref.sealed_index_record(key, made, nonce=nonce, version=version, **place))
+    if flip is not None:
+        stored[flip] ^= 1
+    given = {
+        "namespace": TEAM.name,
+        "epoch": TEAM.epoch,
+        "namespace_key": TEAM.key.hex(),
+        "account": ref.account_text(ACCOUNT),
+        "memory": str(MEMORY),
+        "revision": 2,
+        **(row or {}),
+        "record": ref.b64(bytes(stored)),
+    }
+    tokens = sorted(record["postings"].items())
+    # As text: not every reader of JSON has whole numbers of 64 bits.
+    source = None if record["source"] is None else str(record["source"])
+    postings = [[str(token), count] for token, count in tokens]
+    output = {**record, "source": source, "postings": postings, "padded_bytes": len(made)}
+    made_with = {"nonce": nonce.hex()}
+    return Scenario(
+        f"index-record-{name}", "index-record", "§8.1", given, expect, output, made_with
+    )
+
+
+def index_records() -> Iterator[Scenario]:
+    yield _index_record("example")
+    yield _index_record("source", source=-9, postings={-9: 1})
+    yield _index_record("nothing", length=1, postings={}, vectors=[])
+    yield _index_record("two-passages", vectors=[[127, 0], [-127, 1]])
+    for count in (10, 11):  # on either side of a step
+        tokens = {token * 2**40: 1 + token % 15 for token in range(count)}
+        yield _index_record(f"{count}-words", postings=tokens, vectors=[[1]])
+    yield _index_record("version-2", "version", version=2)
+    yield _index_record("another-memory", "decryption", row={"memory": str(UUID(int=7))})
+    yield _index_record("another-revision", "decryption", row={"revision": 1})
+    another = {"account": ref.account_text(OTHER_ACCOUNT)}
+    yield _index_record("another-account", "decryption", row=another)
+    yield _index_record("another-namespace", "decryption", key=NOTES)
+    yield _index_record("nonce-altered", "decryption", flip=1)
+    yield _index_record("ciphertext-altered", "decryption", flip=25)
+    yield _index_record("tag-altered", "decryption", flip=-1)
+    plain = ref.index_record(3, None, {1: 1}, [[1, 2]])
+    yield _index_record(
+        "padding-not-zero", "padding", plaintext=ref.padded(plain, 128)[:-1] + b"\1"
+    )
+    yield _index_record("padded-like-an-envelope", "padding", plaintext=ref.padded(plain))
+    yield _index_record("cut", "no_record", plaintext=ref.padded(plain[:-1], 128))
+    yield _index_record("too-long", "no_record", plaintext=ref.padded(plain + b"\0", 128))
+    yield _index_record("no-head", "no_record", plaintext=ref.padded(plain[:14], 128))
+    beyond = plain[:11] + ref.u32(2**32 - 1) + plain[15:]
+    yield _index_record("more-words-than-bytes", "no_record", plaintext=ref.padded(beyond, 128))
+
+
 def turns() -> Iterator[Scenario]:
     for size in (1, 2, 6, 300, 384, 1024, 1536):
         yield _turn(f"turn-{size}", [n + 1 for n in range(size)])

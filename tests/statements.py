@@ -80,6 +80,7 @@ OVER_ALL = {
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
     "outbox._OUTBOX",
+    "index_choice._ACCOUNTS",
     "reseal._ACCOUNTS_DUE",
     "vectors._ACCOUNTS_DUE",
     "episodes._PENDING_ANYWHERE",

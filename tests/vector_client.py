@@ -141,6 +141,14 @@ def do_lengths(given: Json) -> Json:
     return {"rounded": [relayers_part.length_bucket(words) for words in given["words"]]}
 
 
+def do_index_record(given: Json) -> Json:
+    stored = base64.b64decode(given["record"])
+    account = keys.account_bytes(given["account"])
+    place = envelope.Place(envelope.MEMORY, account, UUID(given["memory"]), given["revision"])
+    found = relayers_part.open_index_record(place, namespace_key(given), stored)
+    return {**found, "padded_bytes": len(stored) - 41}
+
+
 def do_turn(given: Json) -> Json:
     key, vector = namespace_key(given), given["vector"]
     parts = (given["model"].encode(), struct.pack(">I", len(vector)))
@@ -451,6 +459,7 @@ OPERATIONS = {
     "fingerprint": do_fingerprint,
     "idempotency": do_idempotency,
     "lengths": do_lengths,
+    "index-record": do_index_record,
     "turn": do_turn,
     "request": do_request,
     "json": do_json,

@@ -12,7 +12,16 @@ from nacl import bindings
 from nacl.exceptions import CryptoError as NaclCryptoError
 
 from relayer.http.checks import parse_headers
-from relayer.sealed import envelope, grants, index, objects, receipts, succession, unlock
+from relayer.sealed import (
+    envelope,
+    grants,
+    index,
+    index_record,
+    objects,
+    receipts,
+    succession,
+    unlock,
+)
 from relayer.sealed.keys import (
     AccountId,
     Identity,
@@ -27,6 +36,7 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.objects import claimed, open_object, strict_json
 from relayer.sealed.primitives import (
+    AEAD_TAG_BYTES,
     CryptoError,
     aead_open,
     exchange_public_key,
@@ -97,6 +107,7 @@ WORDS = {
     },
     "role": {"unknown role"},
     "role_scope": {"owners and custodians hold roots"},
+    "no_record": {"no index record"},
     "row": {"the envelope belongs to another row"},
     "scope": {
         "bad scope",
@@ -220,6 +231,38 @@ def do_idempotency(given: Json) -> Json:
 
 def do_lengths(given: Json) -> Json:
     return {"rounded": [index.round_length(words) for words in given["words"]]}
+
+
+def do_index_record(given: Json) -> Json:
+    stored = from_base64(given["record"])
+    memory = uuid.UUID(given["memory"])
+    account = parse_account(given["account"])
+    record = index_record.open_record(
+        namespace_key(given), account, memory, given["revision"], stored
+    )
+    return {
+        "length": record.length,
+        "source": None if record.source is None else str(record.source),
+        "postings": [[str(token), count] for token, count in record.postings.items()],
+        "vectors": record.vectors.tolist(),
+        "padded_bytes": len(stored) - index_record.MARK_BYTES - AEAD_TAG_BYTES,
+    }
+
+
+def rebuild_index_record(given: Json, output: Json, made_with: Json) -> Json:
+    vectors = np.array(output["vectors"] or np.zeros((0, 0)), np.int8)
+    source = None if output["source"] is None else int(output["source"])
+    postings = {int(token): count for token, count in output["postings"]}
+    record = index_record.IndexRecord.of(output["length"], source, postings, vectors)
+    stored = index_record.seal_record(
+        namespace_key(given),
+        parse_account(given["account"]),
+        uuid.UUID(given["memory"]),
+        given["revision"],
+        record,
+        nonce=bytes.fromhex(made_with["nonce"]),
+    )
+    return {"record": to_base64(stored)}
 
 
 def do_turn(given: Json) -> Json:
@@ -555,6 +598,7 @@ OPERATIONS = {
     "fingerprint": do_fingerprint,
     "idempotency": do_idempotency,
     "lengths": do_lengths,
+    "index-record": do_index_record,
     "turn": do_turn,
     "request": do_request,
     "json": do_json,
@@ -573,6 +617,7 @@ OPERATIONS = {
 # Making the input again from what was read of it and the maker's secrets.
 REBUILDS = {
     "envelope": rebuild_envelope,
+    "index-record": rebuild_index_record,
     "object": rebuild_object,
     "grant": rebuild_grant,
     "revocation": rebuild_revocation,

@@ -112,6 +112,7 @@ class MemoryClient(Client):
     forgettable = _make_awaited(Keyholders.forgettable)
     forget_namespace = _make_awaited(Keyholders.forget_namespace)
     set_ttl = _make_awaited(Keyholders.set_ttl)
+    set_index = _make_awaited(Keyholders.set_index)
     stats = _make_awaited(Keyholders.stats)
     usage = _make_awaited(Keyholders.usage)
     namespaces = _make_awaited(Keyholders.namespaces)

@@ -338,7 +338,12 @@ class KeyInfo(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class NamespaceInfo(Answer):
-    """A namespace; what is stored there expires after `ttl_s` seconds, if it has any."""
+    """A namespace; what is stored there expires after `ttl_s` seconds, if it has any.
+
+    Attributes:
+        index: `sealed`, or `searchable` by statements in the relayer's database.
+        index_moves: some of its memories are still in the other one.
+    """
 
     name: str
     epoch: int | None = None
@@ -352,6 +357,8 @@ class NamespaceInfo(Answer):
     index_bytes: int = 0
     updated_at: datetime | None = None
     ttl_s: int | None = None
+    index: str = "searchable"
+    index_moves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

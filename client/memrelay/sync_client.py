@@ -98,6 +98,7 @@ class SyncMemoryClient(SyncConnection):
     forgettable = _make_blocking(Keyholders.forgettable)
     forget_namespace = _make_blocking(Keyholders.forget_namespace)
     set_ttl = _make_blocking(Keyholders.set_ttl)
+    set_index = _make_blocking(Keyholders.set_index)
     stats = _make_blocking(Keyholders.stats)
     usage = _make_blocking(Keyholders.usage)
     namespaces = _make_blocking(Keyholders.namespaces)

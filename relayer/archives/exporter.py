@@ -144,6 +144,7 @@ class Exporter:
             MovedNamespace(
                 name=epochs[0]["name"],
                 ttl_s=epochs[0]["ttl_s"],
+                sealed_index=epochs[0]["sealed_index"],
                 keys=[
                     EpochKey(epoch=r["epoch"], key_id=r["key_id"].hex())
                     for r in epochs[-KEYS_MAX:]  # older ones are over

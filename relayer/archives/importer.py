@@ -19,6 +19,7 @@ from relayer.archives.validation import ERASED, UNCHANGED, hash_of, unique
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import episodes
 from relayer.database import imports as rows
+from relayer.database.index_choice import choose as choose_index
 from relayer.errors import BadRequest, Conflict, QuotaExceeded
 from relayer.journal.changes import AccountChange
 from relayer.memories.eraser import FORGET, RECEIPT_ITEMS_MAX, erase_in
@@ -162,7 +163,13 @@ class Importer:
             await self._namespaces.create(access, name, key.epoch, key_id, access.key)
             if await self._namespaces.key_id(access.account, name, key.epoch) != key_id:
                 raise Conflict("A namespace has another key here.", code="namespace.key")
+        entry = await self._namespaces.find(access.account, name)
         async with self._ledger.change(access, as_owner=True) as change:
+            if moved.sealed_index and entry is not None:
+                number = entry.namespace_id
+                await choose_index(
+                    change.connection, account=access.account, namespace_id=number, sealed=True
+                )
             if moved.ttl_s is not None:
                 await rows.set_ttl(change.connection, access.account, name, moved.ttl_s)
             elif known is None:

@@ -97,7 +97,8 @@ LIMIT 100
 # earlier release wrote beside this one has no count of what it is found by.
 _CONTRADICTIONS: Final = f"""
 WITH page AS MATERIALIZED (
-    SELECT memory_id, revision_of, namespace_id, epoch, tokens, embedding_model, index_bytes
+    SELECT memory_id, revision_of, namespace_id, epoch, tokens, embedding_model, index_bytes,
+           index_record
     FROM memories WHERE account_id = $1 AND seq > $2 AND seq <= $3
 )
 SELECT m.memory_id, 'a posting is missing' AS what FROM page m
@@ -106,7 +107,7 @@ WHERE cardinality(m.tokens) > (SELECT count(*) FROM postings p
                                  AND p.token = ANY (m.tokens) AND p.memory_id = m.memory_id)
 UNION ALL
 SELECT m.memory_id, 'its vectors are missing' FROM page m
-WHERE m.embedding_model NOT IN ('none', 'lost')
+WHERE m.embedding_model NOT IN ('none', 'lost') AND m.index_record IS NULL
   AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.account_id = $1 AND v.memory_id = m.memory_id
                                           AND v.model = m.embedding_model)
 UNION ALL
@@ -121,6 +122,11 @@ UNION ALL
 SELECT v.memory_id, 'the vectors of some of its parts are missing' FROM vectors v
 JOIN page m ON m.memory_id = v.memory_id
 WHERE v.account_id = $1 GROUP BY v.memory_id, v.model HAVING count(*) <= max(v.part)
+UNION ALL
+SELECT m.memory_id, 'it has a sealed record, and words or vectors beside' FROM page m
+WHERE m.index_record IS NOT NULL
+  AND (cardinality(m.tokens) > 0
+       OR EXISTS (SELECT 1 FROM vectors v WHERE v.account_id = $1 AND v.memory_id = m.memory_id))
 UNION ALL
 SELECT m.memory_id, 'its size is not that of its words and vectors' FROM page m
 WHERE m.index_bytes NOT IN (0, {INDEX_BYTES})

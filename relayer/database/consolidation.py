@@ -65,6 +65,19 @@ CROSS JOIN LATERAL (
 ) o
 """
 
+# The same of pairs that sealed records tell, each a memory and the number of another.
+_ALIKE_NUMBERED: Final = f"""
+SELECT p.memory_id, o.memory_id AS other_id
+FROM (SELECT memory_id, array_agg(seq) AS seqs
+      FROM unnest($4::uuid[], $5::bigint[]) AS t (memory_id, seq) GROUP BY memory_id) s
+JOIN memories p ON p.account_id = $1 AND p.memory_id = s.memory_id AND p.superseded_at IS NULL
+CROSS JOIN LATERAL (
+    SELECT m.memory_id FROM memories m
+    WHERE m.seq = ANY (s.seqs) AND m.memory_id <> p.memory_id AND m.kind = p.kind AND {_IN_FORCE}
+    ORDER BY m.seq DESC LIMIT $6
+) o
+"""
+
 # Pairs that were merged before, whatever became of that.
 _MERGED_BEFORE: Final = """
 SELECT a.memory_id, a.other_ids FROM consolidation_actions a
@@ -103,7 +116,9 @@ _EPISODES: Final = f"""
                                           AND l.memory_id = x.superseded_by
                                           AND l.other_id = x.memory_id)))
     ), episode AS (
-        SELECT m.memory_id, m.source, m.seq, m.epoch, m.expires_at,
+        -- Masked ones tell nothing: what has a record is of one source for its group.
+        SELECT m.memory_id, CASE WHEN m.index_record IS NULL THEN m.source END AS source,
+               m.seq, m.epoch, m.expires_at,
                {MOMENT} AS moment
         FROM memories m
         WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.type = 1
@@ -208,6 +223,22 @@ async def alike(
         [epoch for _, epoch, _ in words],
         [token for _, _, token in words],
         among,
+        limit,
+    )
+    return [(r["memory_id"], r["other_id"]) for r in found]
+
+
+async def alike_numbered(
+    database: Database, scope: Scope, *, pairs: Sequence[tuple[uuid.UUID, int]], limit: int
+) -> list[tuple[uuid.UUID, uuid.UUID]]:
+    """Return those of these pairs of a memory and another's number that are of one kind."""
+    found = await database.fetch(
+        _ALIKE_NUMBERED,
+        scope.account,
+        scope.namespace_id,
+        scope.now,
+        [memory for memory, _ in pairs],
+        [seq for _, seq in pairs],
         limit,
     )
     return [(r["memory_id"], r["other_id"]) for r in found]

@@ -19,8 +19,9 @@ _COLUMNS: Final = """
     m.expires_at, m.given_expires_at, m.superseded_at, m.superseded_by, m.pinned, m.review, m.stale,
     m.seen_count, m.last_seen_at, m.word_count, m.source, m.fingerprint, m.index_version,
     m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes,
-    m.has_default_life AS default_life
+    m.has_default_life AS default_life, m.index_record AS record
 """
+_WORDS_BYTES: Final = "(9 * cardinality(m.tokens) + coalesce(octet_length(m.index_record), 0))"
 _MERGED: Final = """
 EXISTS (SELECT 1 FROM links l
         WHERE l.account_id = $1 AND l.memory_id = m.superseded_by AND l.relation = 'merged'
@@ -41,8 +42,8 @@ def _page_of(narrowed: str = "") -> str:
     return f"""
 SELECT m.*, ns.name AS namespace, {_MERGED} AS merged
 FROM (SELECT m.account_id, {_COLUMNS},
-             sum(m.size_bytes + 9 * cardinality(m.tokens)) OVER (ORDER BY m.seq)
-             - m.size_bytes - 9 * cardinality(m.tokens) AS before
+             sum(m.size_bytes + {_WORDS_BYTES}) OVER (ORDER BY m.seq)
+             - m.size_bytes - {_WORDS_BYTES} AS before
       FROM (SELECT * FROM memories
             WHERE account_id = $1 AND seq > $2 {narrowed} ORDER BY seq LIMIT $3) m) m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
@@ -82,8 +83,8 @@ _EPISODES_AFTER: Final = f"{_EPISODES} AND e.episode_id > $2 ORDER BY e.episode_
 # For what changed meanwhile.
 _EPISODES_NAMED: Final = f"{_EPISODES} AND e.episode_id = ANY ($2) ORDER BY e.episode_id"
 _NAMESPACES_AFTER: Final = """
-SELECT n.namespace_id, n.name, n.ttl_s, k.epoch, k.key_id
-FROM (SELECT namespace_id, name, ttl_s FROM namespaces
+SELECT n.namespace_id, n.name, n.ttl_s, n.sealed_index, k.epoch, k.key_id
+FROM (SELECT namespace_id, name, ttl_s, sealed_index FROM namespaces
       WHERE account_id = $1 AND namespace_id > $2 ORDER BY namespace_id LIMIT $3) n
 LEFT JOIN namespace_keys k ON k.account_id = $1 AND k.namespace_id = n.namespace_id
 ORDER BY n.namespace_id, k.epoch

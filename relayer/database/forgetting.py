@@ -35,6 +35,7 @@ _FILTER: Final = f"""
 # Those of them with all of these tokens of an epoch; and where they are among a few that are known.
 _TAGGED: Final = "AND m.epoch = $8 AND m.tokens @> $9::bigint[]"
 _FEW: Final = f"{_TAGGED} AND m.memory_id = ANY ($10)"
+_NUMBERED: Final = "AND m.seq = ANY ($8::bigint[])"  # as sealed records tell
 
 
 def _of_each_state(found: str, further: str) -> dict[str, str]:
@@ -48,9 +49,12 @@ def _of_each_state(found: str, further: str) -> dict[str, str]:
 _MATCHING: Final = _of_each_state("m.memory_id", "ORDER BY m.seq LIMIT $8")
 _MATCHING_TAGGED: Final = _of_each_state("m.memory_id", f"{_TAGGED} ORDER BY m.seq LIMIT $10")
 _MATCHING_FEW: Final = _of_each_state("m.memory_id", f"{_FEW} ORDER BY m.seq LIMIT $11")
+_MATCHING_NUMBERED: Final = _of_each_state("m.memory_id", f"{_NUMBERED} ORDER BY m.seq LIMIT $9")
 _COUNT_MATCHING: Final = _of_each_state("count(*)", "")
 _COUNT_TAGGED: Final = _of_each_state("count(*)", _TAGGED)
 _COUNT_FEW: Final = _of_each_state("count(*)", _FEW)
+_COUNT_NUMBERED: Final = _of_each_state("count(*)", _NUMBERED)
+_Statements = tuple[Mapping[str, str], ...]  # bare, tagged, among few, numbered
 
 # Whether a namespace has memories of other epochs than these, each of which has its key. A planner
 # that is asked for the epoch itself expects every memory to be of it, and reads them all where
@@ -102,12 +106,14 @@ class Match:
     Attributes:
         epoch: the epoch that `tokens` were made in; without these it does not count.
         tokens: keyed hashes of tags and a source, all of which they have.
+        seqs: the only memories to look at, in place of tokens.
         after, before: of their event time, else of when they were stored.
         state: one of `IN_STATE`.
     """
 
     epoch: int | None = None
     tokens: Sequence[int] = ()
+    seqs: Sequence[int] | None = None
     kind: str | None = None
     writer: PublicKey | None = None
     after: datetime | None = None
@@ -127,7 +133,7 @@ async def find_matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match, limit: int
 ) -> list[uuid.UUID]:
     """Return the oldest memories that fit."""
-    statements = (_MATCHING, _MATCHING_TAGGED, _MATCHING_FEW)
+    statements = (_MATCHING, _MATCHING_TAGGED, _MATCHING_FEW, _MATCHING_NUMBERED)
     statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     rows = await database.fetch(statement, *arguments, limit)
     return [r["memory_id"] for r in rows]
@@ -137,7 +143,7 @@ async def count_matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match
 ) -> int:
     """Count the memories that fit."""
-    statements = (_COUNT_MATCHING, _COUNT_TAGGED, _COUNT_FEW)
+    statements = (_COUNT_MATCHING, _COUNT_TAGGED, _COUNT_FEW, _COUNT_NUMBERED)
     statement, arguments = await _build_query(database, statements, account, namespace_id, match)
     row = await database.fetchrow(statement, *arguments)
     assert row is not None
@@ -146,16 +152,18 @@ async def count_matching(
 
 async def _build_query(
     database: Database,
-    statements: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
+    statements: _Statements,
     account: AccountId,
     namespace_id: int,
     match: Match,
 ) -> tuple[str, tuple[object, ...]]:
     """Return the statement to ask, without tokens, with them or among few, and its arguments."""
-    bare, tagged, among_few = (of_state[match.state] for of_state in statements)
+    bare, tagged, among_few, numbered = (of_state[match.state] for of_state in statements)
     asked = (
         account, namespace_id, match.kind, match.writer, match.after, match.before, match.pinned,
     )  # fmt: skip
+    if match.seqs is not None:
+        return numbered, (*asked, match.seqs)
     if not match.tokens:
         return bare, asked
     tokens = [(namespace_id, n, token) for n, token in enumerate(match.tokens)]

@@ -96,6 +96,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Page"], object]]] = {
     "new_bytes": lambda p: sum(len(data) for _, data in p.blobs),
     "turn_fingerprints": lambda p: [t.fingerprint for t in p.moved_turns],
     "default_lives": lambda p: [m.default_life for m in p.moved],
+    "records": lambda p: [m.record for m in p.moved],
 }
 # A page of rows with their words, blobs and counts, and with what vouches for it.
 _ARRIVE: Final = number_parameters(
@@ -117,14 +118,15 @@ WITH stored AS (
         importance, confidence, writer, event_time, created_at, stored_at, expires_at,
         given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
         last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
-        embedding_model, embedding_version, has_default_life)
+        embedding_model, embedding_version, has_default_life, index_record)
     SELECT :account, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format,
            kind, importance, confidence, writer, event_time, created_at, stored_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
            last_seen_at, blob_id, size_bytes, r.word_count, coalesce(t.tokens, '{}'), source,
-           fingerprint, index_version, embedding_model, embedding_version, has_default_life
+           fingerprint, index_version, embedding_model, embedding_version, has_default_life,
+           index_record
     FROM unnest(:memory_ids::uuid[], :namespace_ids::int[], :epochs::int[], :seqs::bigint[],
                 :revisions::int[], :revisions_of::uuid[], :types::smallint[], :formats::text[],
                 :kinds::text[], :importances::text[], :confidences::text[], :writers::bytea[],
@@ -135,12 +137,12 @@ WITH stored AS (
                 :seen_counts::int[], :last_seen_ats::timestamptz[], :blob_ids::bytea[],
                 :sizes::int[], :word_counts::smallint[], :sources::bigint[], :fingerprints::bytea[],
                 :index_versions::smallint[], :embedding_models::text[], :embedding_versions::text[],
-                :default_lives::bool[])
+                :default_lives::bool[], :records::bytea[])
         AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
               importance, confidence, writer, event_time, created_at, stored_at, expires_at,
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
-              embedding_model, embedding_version, has_default_life)
+              embedding_model, embedding_version, has_default_life, index_record)
     JOIN namespaces n ON n.account_id = :account AND n.namespace_id = r.namespace_id
     LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
                FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
@@ -151,17 +153,21 @@ WITH stored AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
         storage_bytes = n.storage_bytes + c.bytes,
+        index_moves = n.index_moves OR CASE WHEN n.sealed_index THEN c.records < c.rows
+                                            ELSE c.records > 0 END,
         -- One that was just made has the time of that until its memories come.
         updated_at = CASE WHEN n.memory_count = 0 THEN c.stored_at
                           ELSE greatest(n.updated_at, c.stored_at) END
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
-                 sum(size_bytes) AS bytes, max(stored_at) AS stored_at
+                 sum(size_bytes) AS bytes, max(stored_at) AS stored_at,
+                 count(*) AS rows, count(index_record) AS records
           FROM unnest(:namespace_ids::int[], :sizes::int[], :word_counts::smallint[],
-                      :revisions_of::uuid[], :stored_ats::timestamptz[])
-              AS r (namespace_id, size_bytes, word_count, revision_of, stored_at)
+                      :revisions_of::uuid[], :stored_ats::timestamptz[], :records::bytea[])
+              AS r (namespace_id, size_bytes, word_count, revision_of, stored_at, index_record)
           GROUP BY namespace_id) c
     WHERE n.account_id = :account AND n.namespace_id = c.namespace_id
+    RETURNING n.index_moves
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
                           state, created_at, fingerprint)
@@ -183,6 +189,7 @@ WITH stored AS (
 )
 UPDATE accounts
 SET receipt_seq = :receipt_seq, receipt_head = :receipt_head, changed_at = :now,
+    index_choices = index_choices + (SELECT count(*) FROM counted WHERE index_moves)::int,
     memory_seq = greatest(memory_seq, :last_seq), storage_bytes = storage_bytes + :new_bytes,
     memory_count = memory_count + (SELECT count(*) FROM unnest(:revisions_of::uuid[])
                                    AS r (revision_of)
@@ -381,12 +388,13 @@ def new_bytes(row: MovedMemory | MovedEpisode) -> int:
         return sealed
     words = len(row.postings or b"") // _POSTING.itemsize
     vectors = sum(index_size.vector_bytes(len(part) // 2) for part in row.vectors)
-    return sealed + index_size.index_bytes(words) + vectors
+    return sealed + index_size.index_bytes(words) + vectors + len(row.record or b"")
 
 
 def _has_vectors(memory: MovedMemory) -> bool:
     """Return true if a row's model holds here, too: its vectors came along, or it has none."""
-    return bool(memory.vectors) or memory.embedding_model == NO_VECTOR
+    came_along = bool(memory.vectors) or memory.record is not None
+    return came_along or memory.embedding_model == NO_VECTOR
 
 
 def _model(memory: MovedMemory) -> str | None:

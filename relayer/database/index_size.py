@@ -30,6 +30,7 @@ _VECTOR: Final = f"""
 """
 INDEX_BYTES: Final = f"""
 ({MEMORY_BYTES} + {WORD_BYTES}::bigint * cardinality(m.tokens)
+ + coalesce(octet_length(m.index_record), 0)
  + coalesce((SELECT sum({_VECTOR}) FROM vectors v
              WHERE v.account_id = $1 AND v.memory_id = m.memory_id), 0))::bigint
 """

@@ -59,6 +59,9 @@ _AMONG_FEW: Final = _of_each_state(
     "AND m.memory_id = ANY (ARRAY(SELECT t.memory_id FROM tagged t))",
 )
 
+# Some that are known by their numbers, as sealed records tell.
+_NUMBERED: Final = _of_each_state("", "AND m.seq = ANY ($11::bigint[])")
+
 # What waits for somebody to look at it.
 _REVIEW: Final = f"""
 SELECT {MEMORY_COLUMNS}
@@ -111,6 +114,7 @@ class Filters:
     Attributes:
         wanted: how many tags and sources a memory must have.
         tokens: (namespace id, which of these, its token in one epoch).
+        seqs: the only memories to look at, in place of tokens.
     """
 
     kind: str | None = None
@@ -121,6 +125,7 @@ class Filters:
     state: str = ACTIVE
     wanted: int = 0
     tokens: Sequence[tuple[int, int, int]] = field(default=(), repr=False)
+    seqs: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,8 @@ async def newest(
         filters.before,
         filters.pinned,
     )
+    if filters.seqs is not None:
+        return await database.fetch(_NUMBERED[filters.state], *asked, filters.seqs)
     if not filters.wanted:
         return await database.fetch(_NEWEST[filters.state], *asked)
     asked = (

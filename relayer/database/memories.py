@@ -29,7 +29,7 @@ KEPT: Final = "kept"
 _KNOWN_FACTS: Final = """
 SELECT m.fingerprint, m.namespace_id, m.memory_id, m.embedding_model IS NOT NULL AS embedded,
        m.expires_at, m.given_expires_at, m.has_default_life, m.review, m.source, m.revision,
-       m.kind, m.importance, m.confidence
+       m.kind, m.importance, m.confidence, m.index_record IS NOT NULL AS has_record
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($2) AND m.superseded_at IS NULL
 """
@@ -132,12 +132,14 @@ class NewMemory:
     """One memory as it is stored: identifiers, clear columns, hashes; no readable word.
 
     Attributes:
-        postings: token → clipped frequency.
-        source: the token of its source, which is among the postings, too.
-        word_count: rounded number of words.
+        postings: token → clipped frequency; empty where a record holds them.
+        source: the token of its source, which is among the postings, too; masked with a record.
+        word_count: rounded number of words; 0 with a record.
         stored_at: when this revision was stored; `created_at` is when the memory was.
         revision_of: the memory whose earlier revision this is; its id is then derived from that.
         has_default_life: nobody asked for `expires_at`, which comes of the kind.
+        record: what it is found by, sealed, in a namespace that has such an index.
+        recorded_terms: how many tokens the record holds.
     """
 
     memory_id: uuid.UUID
@@ -163,11 +165,18 @@ class NewMemory:
     revision_of: uuid.UUID | None = None
     state: State = IN_FORCE
     has_default_life: bool = False
+    record: bytes | None = field(default=None, repr=False)
+    recorded_terms: int = 0
+
+    @property
+    def terms(self) -> int:
+        """Count the tokens by which it is found, wherever they are."""
+        return len(self.postings) + self.recorded_terms
 
     @property
     def index_bytes(self) -> int:
         """Return the bytes that its index counts, before it has vectors."""
-        return index_bytes(len(self.postings))
+        return index_bytes(len(self.postings)) + len(self.record or b"")
 
 
 @dataclass(frozen=True)

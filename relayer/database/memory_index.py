@@ -9,8 +9,8 @@ Not here: holding it in memory (`relayer.memory_index`).
   an `xmin` may come again: restart it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Row
+from relayer.sealed.index_record import IndexRecord
 from relayer.sealed.keys import AccountId
 
 _COUNT: Final = """
@@ -53,7 +54,8 @@ _EXTENT: Final = """
 SELECT string_agg(int8send(m.seq), ''::bytea) AS seqs,
        string_agg(int8send(v.vectors), ''::bytea) AS vectors,
        string_agg(int8send(v.numbers), ''::bytea) AS numbers,
-       string_agg(int8send(cardinality(m.tokens)), ''::bytea) AS postings
+       string_agg(int8send(cardinality(m.tokens)), ''::bytea) AS postings,
+       string_agg(int8send(coalesce(octet_length(m.index_record), 0)), ''::bytea) AS records
 FROM memories m
 CROSS JOIN LATERAL (
     SELECT count(*) AS vectors, coalesce(sum(vector_dims(embedding)), 0) AS numbers
@@ -65,8 +67,11 @@ _MEMORIES: Final = """
 SELECT seq, xmin::text::bigint AS version, epoch, format, kind, importance, writer, source,
        extract(epoch FROM coalesce(event_time, created_at))::float8 AS moment,
        coalesce(extract(epoch FROM expires_at)::float8, 'infinity') AS expires,
-       (review IS NULL OR review = 'contradiction') AND superseded_at IS NULL AS is_current,
-       blob_id
+       review IS NULL OR review = 'contradiction' AS is_kept,
+       extract(epoch FROM stored_at)::float8 AS stored,
+       coalesce(extract(epoch FROM superseded_at)::float8, 'infinity') AS superseded,
+       blob_id, coalesce(revision_of, memory_id) AS memory_id, revision,
+       revision_of IS NULL AS is_counted, embedding_model, index_record
 FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq = ANY ($3) ORDER BY seq
 """
 # Vectors as one string of big-endian halves after four bytes each, as their type is sent.
@@ -88,7 +93,7 @@ JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.tok
                AND p.memory_id = m.memory_id
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 """
-Vectors = npt.NDArray[np.floating[Any]]
+Vectors = npt.NDArray[np.number[Any]]
 STEPS_MAX: Final = 500  # so many look at fewer rows than all of a namespace that is worth holding
 _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 
@@ -128,12 +133,14 @@ class Extent:
         seqs: numbers of those that are there, ascending.
         vectors, numbers: how many of each, and of what numbers these consist together.
         postings: how many of each.
+        records: bytes of sealed records.
     """
 
     seqs: npt.NDArray[np.int64]
     vectors: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
     postings: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -141,18 +148,20 @@ class Page:
     """The index data of some memories.
 
     Attributes:
-        memories: rows, ascending by number.
+        memories: rows, ascending by number; some may bring a sealed record in place of the rest.
         vectors: (epoch, model) → numbers (v,) and vectors (v, dim), as they were sent: whoever
             makes larger numbers of so many does it beside the loop.
         tokens, seqs, frequencies, lengths: of each posting.
+        opened: number → the record that was sealed, which the rest has by then.
     """
 
     memories: Sequence[Row]
-    vectors: dict[tuple[int, str], tuple[npt.NDArray[np.int64], Vectors]]
+    vectors: Mapping[tuple[int, str], tuple[npt.NDArray[np.int64], Vectors]]
     tokens: npt.NDArray[np.int64]
     seqs: npt.NDArray[np.int64]
     frequencies: npt.NDArray[np.int16]
     lengths: npt.NDArray[np.int16]
+    opened: Mapping[int, IndexRecord] = field(default_factory=dict, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -205,7 +214,8 @@ async def extent(
     """Return the amounts of these memories' index data; reads none of it."""
     row = await connection.fetchrow(_EXTENT, account, namespace_id, seqs)
     assert row is not None
-    found = [_numbers(row[name], ">i8") for name in ("seqs", "vectors", "numbers", "postings")]
+    names = ("seqs", "vectors", "numbers", "postings", "records")
+    found = [_numbers(row[name], ">i8") for name in names]
     order = np.argsort(found[0])
     return Extent(*(column[order] for column in found))
 

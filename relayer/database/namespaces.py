@@ -15,16 +15,17 @@ from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
 _NAMESPACES: Final = """
 SELECT n.namespace_id, n.name, k.epoch, k.key_id, k.named_by, n.memory_count, n.storage_bytes,
-       n.updated_at
+       n.updated_at, n.sealed_index, n.index_moves, a.index_choices
 FROM namespaces n
 JOIN namespace_keys k ON k.account_id = n.account_id AND k.namespace_id = n.namespace_id
+JOIN accounts a ON a.account_id = n.account_id
 WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
 ORDER BY n.name, k.epoch
 """
 
 _SUMMARIES: Final = """
 SELECT n.namespace_id, n.name, n.memory_count, n.storage_bytes, n.index_bytes, n.updated_at,
-       n.ttl_s, k.epochs, k.key_ids
+       n.ttl_s, n.sealed_index, n.index_moves, k.epochs, k.key_ids
 FROM namespaces n
 JOIN (SELECT namespace_id, array_agg(epoch ORDER BY epoch DESC) AS epochs,
              array_agg(key_id ORDER BY epoch DESC) AS key_ids

@@ -21,6 +21,7 @@ from relayer.database import index_size
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.database.vectors import DELETE_POSTINGS
+from relayer.sealed.index_record import MARK_BYTES, mark_of
 from relayer.sealed.keys import AccountId, Namespace
 
 Position = tuple[int, int]  # epoch, sequence number
@@ -36,7 +37,7 @@ _FOLLOWS: Final = "m.embedding_model IS DISTINCT FROM 'lost'"
 _MEMORIES_DUE: Final = f"""
 SELECT m.memory_id, coalesce(m.revision_of, m.memory_id) AS id, m.namespace_id,
        n.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.blob_id, m.size_bytes,
-       m.index_version, m.embedding_version, m.embedding_model,
+       m.index_version, m.embedding_version, m.embedding_model, m.index_record,
        m.fingerprint IS NOT NULL AS is_fact, m.superseded_at IS NULL AS is_living
 FROM memories m
 JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
@@ -59,12 +60,13 @@ SELECT memory_id, model, part, embedding FROM vectors WHERE account_id = $1 AND 
 """
 
 # Those that are still what was read, locked until the transaction ends.
-_LOCK_MEMORIES: Final = """
+_LOCK_MEMORIES: Final = f"""
 SELECT m.memory_id FROM memories m
-JOIN unnest($2::uuid[], $3::bytea[], $4::text[], $5::int[], $6::smallint[])
-    AS r (memory_id, blob_id, embedding_version, epoch, index_version) USING (memory_id)
+JOIN unnest($2::uuid[], $3::bytea[], $4::text[], $5::int[], $6::smallint[], $7::bytea[])
+    AS r (memory_id, blob_id, embedding_version, epoch, index_version, mark) USING (memory_id)
 WHERE m.account_id = $1 AND m.blob_id = r.blob_id AND m.embedding_version = r.embedding_version
   AND m.epoch = r.epoch AND m.index_version = r.index_version
+  AND coalesce(substr(m.index_record, 1, {MARK_BYTES}), ''::bytea) = r.mark
 ORDER BY m.memory_id FOR UPDATE OF m
 """
 _LOCK_TURNS: Final = """
@@ -77,8 +79,9 @@ ORDER BY e.episode_id FOR UPDATE OF e
 # A fact that was said again under the new epoch is known by that; this one is kept beside it.
 _MOVE_MEMORIES: Final = """
 WITH moved AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bytea[], $5::bytea[], $6::bigint[])
-        AS r (memory_id, epoch, blob_id, fingerprint, source)
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::bytea[], $5::bytea[], $6::bigint[],
+                         $17::bytea[])
+        AS r (memory_id, epoch, blob_id, fingerprint, source, record)
 ), word AS (
     SELECT * FROM unnest($7::uuid[], $8::int[], $9::bigint[], $10::smallint[], $11::smallint[])
         AS w (memory_id, namespace_id, token, frequency, word_count)
@@ -93,7 +96,7 @@ WITH moved AS (
       AND v.part = r.part
 )
 UPDATE memories m
-SET epoch = r.epoch, blob_id = r.blob_id, source = r.source,
+SET epoch = r.epoch, blob_id = r.blob_id, source = r.source, index_record = r.record,
     tokens = coalesce((SELECT array_agg(w.token) FROM word w WHERE w.memory_id = m.memory_id),
                       '{}'),
     fingerprint = CASE
@@ -228,6 +231,7 @@ class Resealed:
         row: as it was read.
         blob: None where the bytes stay as they are.
         vectors: (model, part) → turned by the new key.
+        record: what it is found by, where that is sealed, in place of postings and vectors.
     """
 
     row: Row
@@ -241,6 +245,7 @@ class Resealed:
     vectors: Mapping[tuple[str, int], npt.NDArray[np.float16]] = field(
         default_factory=dict, repr=False
     )
+    record: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -324,6 +329,7 @@ async def lock_unchanged(
     else:
         for column in ("embedding_version", "epoch", "index_version"):
             same.append([r[column] for r in rows])
+        same.append([mark_of(r["index_record"]) or b"" for r in rows])
         locked = await connection.fetch(_LOCK_MEMORIES, account, *same)
     return {r["memory_id"] for r in locked}
 
@@ -354,6 +360,7 @@ async def move_memories(
         [part for _, _, part, _ in vectors],
         [r.epoch for r, _, _, _ in vectors],
         [halfvec(vector) for _, _, _, vector in vectors],
+        [r.record for r in resealed],
     )
     await index_size.count(connection, account, ids)
 

@@ -32,11 +32,12 @@ INSERT INTO memories (
     confidence, writer, event_time, created_at, expires_at, given_expires_at, superseded_at,
     blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version, embedding_model,
     embedding_version, revision_of, stored_at, pinned, review, stale, seen_count, last_seen_at,
-    has_default_life)
+    has_default_life, index_record)
 SELECT $1, $3, namespace_id, epoch, $4, revision, type, format, kind, importance, confidence,
        writer, event_time, created_at, expires_at, given_expires_at, $5, blob_id, size_bytes,
        word_count, tokens, source, fingerprint, index_version, embedding_model, embedding_version,
-       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at, has_default_life
+       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at, has_default_life,
+       index_record
 FROM memories m WHERE m.account_id = $1 AND m.memory_id = $2
 """
 _MOVE_POSTINGS: Final = """
@@ -94,6 +95,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Revision"], object]]] = {
     "blob_id": lambda r: r.memory.blob_id,
     "size": lambda r: len(r.memory.blob),
     "source": lambda r: r.memory.source,
+    "record": lambda r: r.memory.record,
     "fingerprint": lambda r: r.memory.fingerprint,
     "index_version": lambda r: r.index_version,
     "keeps_vectors": lambda r: r.keeps_vectors,
@@ -120,7 +122,8 @@ WITH stored AS (
 ), counted AS (
     UPDATE namespaces n
     SET word_count = n.word_count + :word_count - m.word_count,
-        storage_bytes = n.storage_bytes + :size, updated_at = :changed_at
+        storage_bytes = n.storage_bytes + :size, updated_at = :changed_at,
+        index_moves = n.index_moves OR n.sealed_index = (:record::bytea IS NULL)
     FROM memories m
     WHERE n.account_id = :account AND n.namespace_id = :namespace_id
       AND m.account_id = :account AND m.memory_id = :memory_id
@@ -130,6 +133,7 @@ WITH stored AS (
         importance = :importance, confidence = :confidence, writer = :writer,
         event_time = :event_time, blob_id = :blob_id, size_bytes = :size,
         word_count = :word_count, tokens = :tokens::bigint[], source = :source,
+        index_record = :record,
         fingerprint = :fingerprint, index_version = :index_version, stale = false,
         embedding_model = CASE WHEN :keeps_vectors THEN m.embedding_model END,
         embedding_version = CASE WHEN :keeps_vectors THEN m.embedding_version ELSE '' END

@@ -22,6 +22,7 @@ from relayer.database import webhooks as webhook_rows
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.sealed.index_record import MARK_BYTES, mark_of
 from relayer.sealed.keys import AccountId
 from relayer.settings import UPLOAD_MODELS
 
@@ -36,7 +37,7 @@ FORGOTTEN_AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = """
     m.memory_id, m.revision_of, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id,
-    m.size_bytes, m.index_version, m.embedding_version
+    m.size_bytes, m.index_version, m.embedding_version, m.embedding_model, m.index_record
 """
 _IS_DUE: Final = """
     m.format = 'sealed' AND (m.index_version < $2
@@ -96,15 +97,16 @@ WHERE account_id = $1 AND format = 'sealed' AND seq > $2 AND seq <= $3 AND embed
 """
 
 # Lock the rows that still live, are still due and say what was looked at: an erased one must not
-# get a vector, and an edited one not that of its text of before.
+# get a vector, an edited one not that of its text of before, and one with a record no row.
 _LOCK: Final = f"""
 SELECT m.memory_id, m.namespace_id, m.seq, m.index_version, m.embedding_version
 FROM memories m
 WHERE m.account_id = $1 AND {_IS_DUE}
-  AND (m.memory_id, m.blob_id) IN (SELECT * FROM unnest($4::uuid[], $5::bytea[]))
+  AND (m.memory_id, m.blob_id, coalesce(substr(m.index_record, 1, {MARK_BYTES}), ''::bytea))
+      IN (SELECT * FROM unnest($4::uuid[], $5::bytea[], $6::bytea[]))
 ORDER BY m.memory_id FOR UPDATE
 """
-_DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)"
+DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)"
 _INSERT_VECTORS: Final = """
 WITH embedded AS (
     UPDATE memories SET embedding_model = $2, embedding_version = $9
@@ -160,8 +162,15 @@ ON CONFLICT (account_id, namespace_id, token, memory_id)
 DO UPDATE SET frequency = excluded.frequency, word_count = excluded.word_count
 """
 
-# Each model of each namespace by one probe of the index, however many vectors there are.
-_MODELS: Final = """
+_SET_RECORDS: Final = """
+UPDATE memories m
+SET index_record = r.record, source = r.source, index_version = greatest(m.index_version, $4)
+FROM unnest($2::uuid[], $3::bytea[], $5::bigint[]) AS r (memory_id, record, source)
+WHERE m.account_id = $1 AND m.memory_id = r.memory_id
+"""
+
+# Each model of each namespace by a probe of either index, however many vectors there are.
+_MODELS: Final = f"""
 WITH RECURSIVE used AS (
     SELECT n.namespace_id, (SELECT min(v.model) FROM vectors v
                             WHERE v.account_id = $1 AND v.namespace_id = n.namespace_id) AS model
@@ -171,8 +180,23 @@ WITH RECURSIVE used AS (
                             WHERE v.account_id = $1 AND v.namespace_id = u.namespace_id
                               AND v.model > u.model)
     FROM used u WHERE u.model IS NOT NULL
+), recorded AS (
+    SELECT n.namespace_id,
+           (SELECT min(m.embedding_model) FROM memories m
+            WHERE m.account_id = $1 AND m.namespace_id = n.namespace_id
+              AND m.index_record IS NOT NULL) AS model
+    FROM unnest($2::int[]) AS n (namespace_id)
+    UNION ALL
+    SELECT r.namespace_id,
+           (SELECT min(m.embedding_model) FROM memories m
+            WHERE m.account_id = $1 AND m.namespace_id = r.namespace_id
+              AND m.index_record IS NOT NULL AND m.embedding_model > r.model)
+    FROM recorded r WHERE r.model IS NOT NULL
 )
 SELECT namespace_id, model FROM used WHERE model IS NOT NULL
+UNION
+SELECT namespace_id, model FROM recorded
+WHERE model IS NOT NULL AND model NOT IN ('{NO_VECTOR}', '{LOST}')
 """
 
 
@@ -196,6 +220,14 @@ class Worded:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """The record of one memory, made anew, and the masked token of its source."""
+
+    sealed: bytes = field(repr=False)
+    source: int | None
+
+
+@dataclass(frozen=True)
 class Indexed:
     """The index data that some memories are found by from now on.
 
@@ -203,6 +235,8 @@ class Indexed:
         blobs: memory → the blob that all of this was computed from.
         given_up: memories that get no vector → `NO_VECTOR` or `LOST`.
         missing: memories that are tried again once their blobs are back.
+        read: memory → its record as it was read, if it has one.
+        records: those of them that are sealed anew, with all words, and the vectors among those.
     """
 
     versions: Versions
@@ -212,6 +246,8 @@ class Indexed:
     given_up: Mapping[uuid.UUID, str]
     missing: Set[uuid.UUID]
     blobs: Mapping[uuid.UUID, bytes]
+    read: Mapping[uuid.UUID, bytes] = field(default_factory=dict, repr=False)
+    records: Mapping[uuid.UUID, Recorded] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -283,6 +319,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
     """
     ids = {w.memory_id for w in indexed.words} | set(indexed.given_up)
     ids |= {row["memory_id"] for row, _, _ in indexed.vectors} | indexed.missing
+    ids |= indexed.records.keys()
     not_told: Sequence[Row] = ()
     async with database.transaction() as connection:
         # First, because words also change counts that writes and erasures change under this lock.
@@ -290,7 +327,8 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         at = indexed.versions
         named = sorted(ids)
         blobs = [indexed.blobs[i] for i in named]
-        locked = await connection.fetch(_LOCK, account, at.index, at.embedding, named, blobs)
+        marks = [mark_of(indexed.read.get(i)) or b"" for i in named]
+        locked = await connection.fetch(_LOCK, account, at.index, at.embedding, named, blobs, marks)
         unworded = {r["memory_id"] for r in locked if r["index_version"] < at.index}
         unembedded = {r["memory_id"] for r in locked if r["embedding_version"] != at.embedding}
         words = [w for w in indexed.words if w.memory_id in unworded]
@@ -304,12 +342,20 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         given_up = {i: mark for i, mark in indexed.given_up.items() if i in ended}
         embedded = sorted({row["memory_id"] for row, _, _ in vectors})
         if embedded or given_up:
-            await connection.execute(_DELETE_VECTORS, account, [*embedded, *given_up])
-            await _insert(connection, account, indexed, embedded, vectors)
+            await connection.execute(DELETE_VECTORS, account, [*embedded, *given_up])
+            in_rows = [v for v in vectors if v[0]["memory_id"] not in indexed.read]
+            await _insert(connection, account, indexed, embedded, in_rows)
             not_told = await webhook_rows.note_indexed(connection, account, embedded)
-            marks = list(given_up.values())
+            reasons = list(given_up.values())
             await connection.execute(
-                _GIVE_UP, account, list(given_up), marks, at.embedding, at.index
+                _GIVE_UP, account, list(given_up), reasons, at.embedding, at.index
+            )
+        sealed = {r["memory_id"] for r in locked} & indexed.records.keys()
+        if records := {i: indexed.records[i] for i in sorted(sealed)}:
+            sources = [r.source for r in records.values()]
+            sealed_ones = [r.sealed for r in records.values()]
+            await connection.execute(
+                _SET_RECORDS, account, list(records), sealed_ones, at.index, sources
             )
         if missing := [r["memory_id"] for r in locked if r["memory_id"] in indexed.missing]:
             await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
@@ -363,10 +409,13 @@ async def _insert(
 
 @dataclass(frozen=True)
 class UploadVector:
-    """The vector of a manual upload, (dim,) float16 of length 1, and what it is of."""
+    """The vector of a manual upload, (dim,) float16 of length 1, and what it is of.
+
+    The upload's record has the vector where `embedding` is None.
+    """
 
     model: str
-    embedding: npt.NDArray[np.float16] = field(repr=False)
+    embedding: npt.NDArray[np.float16] | None = field(repr=False)
 
 
 def upload_model(form: str, dim: int) -> str:
@@ -387,16 +436,18 @@ async def insert_manual_vector(
     vector: UploadVector,
 ) -> None:
     """Insert the vector of a manual upload, in the upload's own transaction."""
+    inserted = [] if vector.embedding is None else [halfvec(vector.embedding)]
+    count = len(inserted)
     await connection.execute(
         _INSERT_VECTORS,
         account,
         vector.model,
         [memory.memory_id],
-        [memory.memory_id],
-        [0],
-        [memory.namespace_id],
-        [memory.epoch],
-        [halfvec(vector.embedding)],
+        [memory.memory_id] * count,
+        [0] * count,
+        [memory.namespace_id] * count,
+        [memory.epoch] * count,
+        inserted,
         vector.model,
     )
     await index_size.count(connection, account, [memory.memory_id])

@@ -87,6 +87,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Write"], object]]] = {
     "last_tokens": lambda w: w.ends,
     "index_bytes": lambda w: [m.index_bytes for m in w.memories],
     "default_lives": lambda w: [m.has_default_life for m in w.memories],
+    "records": lambda w: [m.record for m in w.memories],
 }
 _STEP: Final = step(
     receipt_seq=":receipt_seq",
@@ -107,14 +108,15 @@ WITH stored AS (
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
         tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
         superseded_by, pinned, review, stale, given_expires_at, index_bytes,
-        has_default_life)
+        has_default_life, index_record)
     SELECT :account, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind,
            importance, confidence, writer, event_time, created_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            blob_id, size_bytes, r.word_count, (:tokens::bigint[])[first_token:last_token],
            source, fingerprint, :index_version, stored_at, revision_of, superseded_at,
-           superseded_by, pinned, review, stale, expires_at, r.index_bytes, has_default_life
+           superseded_by, pinned, review, stale, expires_at, r.index_bytes, has_default_life,
+           index_record
     FROM unnest(:memory_ids::uuid[], :namespace_ids::int[], :epochs::int[], :seqs::bigint[],
                 :formats::text[], :kinds::text[], :importances::text[], :confidences::text[],
                 :event_times::timestamptz[], :expire_ats::timestamptz[], :blob_ids::bytea[],
@@ -123,12 +125,12 @@ WITH stored AS (
                 :sources::bigint[], :stored_ats::timestamptz[], :revisions_of::uuid[],
                 :superseded_ats::timestamptz[], :superseded_bys::uuid[], :pinned::bool[],
                 :reviews::text[], :stale::bool[], :first_tokens::int[], :last_tokens::int[],
-                :index_bytes::bigint[], :default_lives::bool[])
+                :index_bytes::bigint[], :default_lives::bool[], :records::bytea[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
               created_at, revision, type, source, stored_at, revision_of, superseded_at,
               superseded_by, pinned, review, stale, first_token, last_token, index_bytes,
-              has_default_life)
+              has_default_life, index_record)
     JOIN namespaces n ON n.account_id = :account AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -147,15 +149,20 @@ WITH stored AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
         storage_bytes = n.storage_bytes + c.bytes, index_bytes = n.index_bytes + c.index_bytes,
+        -- Sealed or hashed as the namespace was when the request came: it may have chosen since.
+        index_moves = n.index_moves OR CASE WHEN n.sealed_index THEN c.records < c.rows
+                                            ELSE c.records > 0 END,
         updated_at = :now
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
-                 sum(size_bytes) AS bytes, sum(index_bytes) AS index_bytes
+                 sum(size_bytes) AS bytes, sum(index_bytes) AS index_bytes,
+                 count(*) AS rows, count(index_record) AS records
           FROM unnest(:namespace_ids::int[], :sizes::int[], :word_counts::smallint[],
-                      :revisions_of::uuid[], :index_bytes::bigint[])
-              AS r (namespace_id, size_bytes, word_count, revision_of, index_bytes)
+                      :revisions_of::uuid[], :index_bytes::bigint[], :records::bytea[])
+              AS r (namespace_id, size_bytes, word_count, revision_of, index_bytes, index_record)
           GROUP BY namespace_id) c
     WHERE n.account_id = :account AND n.namespace_id = c.namespace_id
+    RETURNING n.index_moves
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
                           state, created_at, fingerprint)
@@ -177,6 +184,7 @@ WITH stored AS (
 ), {_STEP}
 UPDATE accounts
 SET receipt_seq = :receipt_seq, receipt_head = :receipt_head, changed_at = :now,
+    index_choices = index_choices + (SELECT count(*) FROM counted WHERE index_moves)::int,
     memory_seq = memory_seq + cardinality(:memory_ids::uuid[]),
     storage_bytes = storage_bytes + :new_bytes,
     index_bytes = index_bytes + (SELECT coalesce(sum(b), 0)

@@ -21,13 +21,13 @@ from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import procedures_by_rules
 from relayer.memories.merging import Candidate, Merge, merges_of, telling_words
 from relayer.memories.opening import Caller, Opener, has_key
+from relayer.memories.record_search import RecordSearch
 from relayer.memories.sealing import without_secrets
 from relayer.record import Draft, new_id
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
-from relayer.tenants.namespaces import Namespaces
 
 COMPARED_AT_ONCE: Final = 20  # in one statement
 FLAGGED_AT_ONCE: Final = 100
@@ -115,10 +115,11 @@ class Planner:
     """Finds what can be merged, marked as stale, summarised or proposed; of one namespace at a
     time."""
 
-    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
+    def __init__(self, *, database: Database, opener: Opener, records: RecordSearch) -> None:
         self._database = database
         self._opener = opener
-        self._namespaces = namespaces
+        self._records = records
+        self._namespaces = records.namespaces
 
     async def plan(self, caller: Caller, namespace: Namespace) -> Plan:
         """Return the actions that a run would take now; change nothing and ask no model.
@@ -170,13 +171,7 @@ class Planner:
     async def merges(self, work: Work, ids: Sequence[uuid.UUID]) -> list[Merge]:
         """Return the merges of these memories with others of the namespace."""
         found = await self._open(work, ids)
-        pairs = await rows.alike(
-            self._database,
-            work.scope,
-            words=_blind_words(work, found),
-            among=LOOKED_AT_MAX,
-            limit=ALIKE_MAX,
-        )
+        pairs = await self._alike(work, _blind_words(work, found))
         named = sorted({memory for pair in pairs for memory in pair})
         before = await rows.find_merged_pairs(
             self._database, account=work.scope.account, memory_ids=named
@@ -188,6 +183,22 @@ class Planner:
             for one, other in pairs
             if one in known and other in known and frozenset((one, other)) not in before
         )
+
+    async def _alike(
+        self, work: Work, words: Sequence[tuple[uuid.UUID, int, int]]
+    ) -> list[tuple[uuid.UUID, uuid.UUID]]:
+        """Return pairs of a memory and one of its kind that has all its words."""
+        scope = work.scope
+        entry = await self._namespaces.find_now(work.access, work.namespace)
+        if entry is None or not entry.has_records:
+            return await rows.alike(
+                self._database, scope, words=words, among=LOOKED_AT_MAX, limit=ALIKE_MAX
+            )
+        keys = work.keys.of(work.namespace)
+        pairs = await self._records.find_alike(
+            scope.account, scope.namespace_id, keys, words, among=LOOKED_AT_MAX
+        )
+        return await rows.alike_numbered(self._database, scope, pairs=pairs, limit=ALIKE_MAX)
 
     async def _open(self, work: Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
         """Return memories that open with the keys at hand, in the order of their ids here."""

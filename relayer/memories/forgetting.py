@@ -27,11 +27,12 @@ from relayer.database.rebuild import is_incomplete
 from relayer.errors import NotAllowed, NotFound, Unavailable
 from relayer.memories.eraser import Eraser, Erasure
 from relayer.memories.opening import Caller
+from relayer.memories.record_search import RecordSearch
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access
 from relayer.tenants.ledger import Ledger
-from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+from relayer.tenants.namespaces import NamespaceEntry
 
 PAGE: Final = 500
 ERASED_MAX: Final = 2_000  # of one request, whose deadline they have to meet
@@ -85,13 +86,14 @@ class Forgetting:
         *,
         database: Database,
         ledger: Ledger,
-        namespaces: Namespaces,
+        records: RecordSearch,
         eraser: Eraser,
         waits: Waits,
     ) -> None:
         self._database = database
         self._ledger = ledger
-        self._namespaces = namespaces
+        self._records = records
+        self._namespaces = records.namespaces
         self._eraser = eraser
         self._waits = waits
 
@@ -256,6 +258,11 @@ class Forgetting:
             epochs=[key.epoch for key in keys],
         ):
             raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
+        seqs = await self._records.find_tagged(
+            caller, [chosen.namespace], tags=chosen.tags, source=chosen.source
+        )
+        if seqs is not None:
+            return [replace(match, seqs=seqs)]
         return [
             replace(
                 match,

@@ -22,11 +22,21 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed, Unavailable
-from relayer.memories.opening import Opener, has_key, key_of, take_fitting
+from relayer.memories.opening import Opener, has_key, key_of, shown_id, take_fitting
 from relayer.memories.partial import Partial, Partials, Unfinished
 from relayer.memories.sealing import index_entries
 from relayer.record import Draft
+from relayer.sealed import index
+from relayer.sealed.index_record import (
+    NO_VECTORS,
+    IndexRecord,
+    Quantised,
+    open_record,
+    quantise,
+    seal_record,
+)
 from relayer.sealed.keys import AccountId, NamespaceKey
+from relayer.sealed.primitives import CryptoError
 from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.custody import Keys
 from relayer.words import INDEX_VERSION
@@ -157,7 +167,8 @@ class Indexer:
             refused = {row["memory_id"] for row, _ in unembedded}
             refused -= {row["memory_id"] for row, _, _ in vectors}
             given_up |= dict.fromkeys(refused, vector_rows.NO_VECTOR)
-        if not (words or vectors or given_up or drafts.missing):
+        records = await asyncio.to_thread(self._records, account, keys, drafts.opened, vectors)
+        if not (words or vectors or given_up or drafts.missing or records):
             return False
         model = "" if self._embedder is None else self._embedder.model_id
         return await vector_rows.store(
@@ -171,6 +182,12 @@ class Indexer:
                 given_up,
                 drafts.missing,
                 blobs={row["memory_id"]: row["blob_id"] for row in found},
+                read={
+                    row["memory_id"]: row["index_record"]
+                    for row in found
+                    if row["index_record"] is not None
+                },
+                records=records,
             ),
         )
 
@@ -217,8 +234,48 @@ class Indexer:
                 row["memory_id"], row["namespace_id"], *index_entries(key_of(keys, row), draft)
             )
             for row, draft in drafts
-            if row["index_version"] < self.versions.index
+            if row["index_version"] < self.versions.index and row["index_record"] is None
         ]
+
+    def _records(
+        self,
+        account: AccountId,
+        keys: Keys,
+        drafts: Sequence[tuple[Row, Draft]],
+        vectors: Sequence[vector_rows.Vector],
+    ) -> dict[uuid.UUID, vector_rows.Recorded]:
+        """Return the records of those that have one: all their words, and the vectors of today."""
+        parts: dict[uuid.UUID, list[npt.NDArray[np.float16]]] = {}
+        for row, _, vector in vectors:
+            parts.setdefault(row["memory_id"], []).append(vector)
+        records = {}
+        for row, draft in drafts:
+            memory, key = row["memory_id"], key_of(keys, row)
+            is_due = memory in parts or row["index_version"] < self.versions.index
+            if row["index_record"] is None or not is_due:
+                continue
+            place = (key, account, shown_id(row), row["revision"])
+            if memory in parts:
+                own = quantise(np.stack(parts[memory]))
+            else:
+                own = _vectors_in(row["index_record"], *place)
+            length, source, postings = index_entries(key, draft)
+            records[memory] = vector_rows.Recorded(
+                seal_record(*place, IndexRecord.of(length, source, postings, own)),
+                index.mask_source(key, shown_id(row), source),
+            )
+        return records
+
+
+def _vectors_in(
+    record: bytes, key: NamespaceKey, account: AccountId, memory: uuid.UUID, revision: int
+) -> Quantised:
+    """Return the vectors of a record; none of an altered one."""
+    try:
+        return open_record(key, account, memory, revision, record).vectors
+    except CryptoError:
+        log.error("an index record is altered", extra={"event": "index.altered"})
+        return NO_VECTORS
 
 
 def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:

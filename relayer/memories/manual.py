@@ -16,6 +16,7 @@ the relayer's own model (`/api/embed`) also finds what was remembered, as with M
 import math
 import uuid
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -33,11 +34,13 @@ from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
 from relayer.memory_index.evidence import nearest_memories
 from relayer.memory_index.index import MemoryIndex
+from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query.rank import Weights, weigh
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
-from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
+from relayer.sealed.index_record import IndexRecord, quantise, seal_record
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.access import Access
@@ -91,12 +94,17 @@ class Manual:
         memory = new_upload(
             key, entry, ciphertext, writer=caller.access.key, created_at=caller.access.time
         )
+        model, shown = upload_model(form, len(unit)), _turn(key, unit, form)
+        stored = UploadVector(model, shown)
+        if entry.sealed_index:
+            memory = _with_record(memory, shown, caller.access.account, key)
+            stored = UploadVector(model, None)
         await self._writer.store(
             caller.access,
             [memory],
             op="remember",
             names={entry.namespace_id: namespace},
-            manual_vector=UploadVector(upload_model(form, len(unit)), _turn(key, unit, form)),
+            manual_vector=stored,
         )
         return memory.memory_id, blob_id(ciphertext)
 
@@ -117,11 +125,11 @@ class Manual:
         caller.access.require(namespace, "reader")
         unit = _unit(vector)
         keys = caller.keys.of(namespace)
-        entry = await self._namespaces.find(caller.access.account, namespace)
+        entry = await self._namespaces.find_now(caller.access, namespace)
         if entry is None:
             return []
         forms = self._forms(caller.access, len(unit))
-        if held := await self._resident.find(caller.access, [entry.namespace_id]):
+        if held := await self._find_loaded(caller.access, entry, keys):
             # Turning is a good part of such a request: only where there are vectors to compare.
             asked = await _query_vectors(keys, unit, forms, held[0].passages)
             found = await nearest_memories(held[0], asked, caller.access.time, limit)
@@ -135,6 +143,14 @@ class Manual:
                 limit=limit,
             )
         return _order(found, weights, caller.access.time)
+
+    async def _find_loaded(
+        self, access: Access, entry: NamespaceEntry, keys: Sequence[NamespaceKey]
+    ) -> list[LoadedNamespace] | None:
+        """Return the namespace in memory; None where a statement is to search it."""
+        if entry.has_records:
+            return await self._resident.sealed.load(access, {entry.namespace_id: keys})
+        return await self._resident.find(access, [entry.namespace_id])
 
     def _forms(self, access: Access, dim: int) -> dict[str, str]:
         """Return model → how its vectors are turned, of all that such a vector may be near."""
@@ -175,6 +191,18 @@ def _turn(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.ND
     if form != SENT:
         unit = derive_vector_turn(key, form, len(unit)).apply(unit[None])[0]
     return unit.astype(np.float16)
+
+
+def _with_record(
+    memory: rows.NewMemory,
+    vector: npt.NDArray[np.float16],
+    account: AccountId,
+    key: NamespaceKey,
+) -> rows.NewMemory:
+    """Return an upload with its vector in a sealed record."""
+    own = IndexRecord.of(0, None, {}, quantise(vector[None]))
+    record = seal_record(key, account, memory.memory_id, memory.revision, own)
+    return replace(memory, record=record)
 
 
 def _unit(vector: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:

@@ -19,11 +19,11 @@ from relayer.errors import Corrupted, NotFound
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.intake import Intake, Remembered
 from relayer.memories.opening import Caller, Opener, Page, next_cursor, readable, take_fitting
+from relayer.memories.record_search import RecordSearch
 from relayer.record import Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
-from relayer.tenants.namespaces import Namespaces
 
 MATCHES_MAX: Final = 10  # ids that begin alike: a person is to give more digits
 LAST_SEQ: Final = 2**63 - 1
@@ -48,13 +48,14 @@ class MemoryService:
         *,
         database: Database,
         opener: Opener,
-        namespaces: Namespaces,
+        records: RecordSearch,
         intake: Intake,
         forgetting: Forgetting,
     ) -> None:
         self._database = database
         self._opener = opener
-        self._namespaces = namespaces
+        self._records = records
+        self._namespaces = records.namespaces
         self._intake = intake
         self._forgetting = forgetting
 
@@ -87,10 +88,12 @@ class MemoryService:
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
+            Unavailable: `index.loading`, a sealed index is not loaded yet.
         """
         account = caller.access.account
         for namespace in namespaces:
             caller.access.require(namespace, "reader")
+        seqs = await self._records.find_tagged(caller, namespaces, tags=tags, source=source)
         tokens = [
             (number, ordinal, token)
             for namespace in namespaces
@@ -106,7 +109,7 @@ class MemoryService:
             limit=limit,
             now=caller.access.time,
             filters=listing.Filters(
-                tokens=tokens, wanted=len(tags) + (source is not None), **filters
+                tokens=tokens, wanted=len(tags) + (source is not None), seqs=seqs, **filters
             ),
         )
         page = take_fitting(found)

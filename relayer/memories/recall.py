@@ -1,7 +1,8 @@
 """The order of steps of a recall, and nothing else.
 
     1. `_prepare`: find the query's words and times, hash and embed it, for each namespace's keys.
-    2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`.
+    2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`, which
+       alone knows namespaces whose index is sealed.
     3. `_rank`: one score of it (`query.fusion`); with age and importance, hits (`query.hits`).
     4. `_open_best`: read and open the best of them (`opening`), copies last (`query.rank`).
 
@@ -59,8 +60,8 @@ class Recalled:
     """The answer to a query.
 
     `dropped` memories were found and could not be opened. `degraded`: some memories could not be
-    searched by meaning. With a budget, `tokens` is what the texts have together, and `left_out` how
-    many did not fit.
+    searched by meaning, or those of a sealed index not at all yet. With a budget, `tokens` is what
+    the texts have together, and `left_out` how many did not fit.
     """
 
     found: Sequence[RecalledMemory]
@@ -97,7 +98,7 @@ class _Ranking:
 
     Attributes:
         hits: best first.
-        degraded: whether some memories could not be searched by meaning.
+        degraded: whether some memories could not be searched by meaning, or not at all yet.
         held: the namespaces that were searched in memory.
         known: what the model knows of the query, where both words and vectors were searched.
     """
@@ -192,13 +193,14 @@ class RecallService:
             for end in range(prepared.vectors.ends)
         ]
         degraded = query.mode != "keyword" and not prepared.vectors.complete
+        degraded |= any(one.is_partial for one in prepared.held or ())
         both = query.mode == "hybrid" and prepared.vectors.by_model
         known = prepared.known if both else None
         return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
 
     async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
         """Start to embed the query, and look up its words and times beside this thread."""
-        keys = await self._keys(caller, query.namespaces)
+        keys, has_records = await self._keys(caller, query.namespaces)
         now = query.as_of or caller.access.time
         numbers = sorted({number for number, _ in keys})
         embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
@@ -211,12 +213,26 @@ class RecallService:
             known = None if used is None else self._coverage(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
             scopes = await offload(HASHING * hashes, scopes_of, keys, query, terms)
-            held = None if query.as_of else await self._resident.find(caller.access, numbers)
+            held = await self._find_loaded(caller.access, keys, numbers, has_records=has_records)
             vectors = await embedding
         finally:
             embedding.cancel()
         known = known or self._coverage(query, vectors.used)
         return _Prepared(now, keys, terms, spans, scopes, held, vectors, known)
+
+    async def _find_loaded(
+        self,
+        access: Access,
+        keys: Sequence[tuple[int, NamespaceKey]],
+        numbers: Sequence[int],
+        *,
+        has_records: bool,
+    ) -> Sequence[LoadedNamespace] | None:
+        """Return the namespaces in memory; None where statements are to search them."""
+        if not has_records:
+            return await self._resident.find(access, numbers)
+        own = {number: [key for n, key in keys if n == number] for number in numbers}
+        return await self._resident.sealed.load(access, own)
 
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
@@ -277,22 +293,26 @@ class RecallService:
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]
-    ) -> list[tuple[int, NamespaceKey]]:
-        """Return (namespace number, key) of every epoch; namespaces without memories have none."""
-        found = []
+    ) -> tuple[list[tuple[int, NamespaceKey]], bool]:
+        """Return (namespace number, key) of every epoch, and whether any has sealed records.
+
+        Namespaces without memories have none.
+        """
+        found, has_records = [], False
         for namespace in dict.fromkeys(namespaces):  # named twice, words would count twice
             keys = caller.keys.of(namespace)
             entry = await self._namespaces.with_epochs(
                 caller.access, namespace, {key.epoch for key in keys}
             )
             if entry is not None:
+                has_records |= entry.has_records
                 for key in keys:
                     known = entry.key_ids.get(key.epoch)
                     if known not in (None, key.key_id):
                         await self._namespaces.check(caller.access.account, key, caller.keys.lender)
                     if known is not None:
                         found.append((entry.namespace_id, key))
-        return found
+        return found, has_records
 
     @time_stage("recall.embed")
     async def _embed(

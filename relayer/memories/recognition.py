@@ -245,12 +245,18 @@ def find_said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid
     said = []
     for n, p in enumerate(prepared):
         row, same = known.facts.get(n), p.draft.same_as
-        if row is not None and (p.source is None or p.source != row["source"]):
+        if row is not None and (p.source is None or p.source != _source_of(p, row)):
             said.append(row["memory_id"])
         if row is None and same is not None and n not in known.marked:
             source = p.draft.source
             said += [same.id] if source is None or source != same.source else []
     return said
+
+
+def _source_of(p: Prepared, row: Row) -> int | None:
+    """Return the token of the source of the memory that says a draft, as the draft's key has it."""
+    source: int | None = row["source"]
+    return index.mask_source(p.key, row["memory_id"], source) if row["has_record"] else source
 
 
 def outcomes(

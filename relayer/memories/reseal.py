@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ from relayer.database import queue
 from relayer.database import reseal as rows
 from relayer.database.memories import OPAQUE
 from relayer.database.pool import Database, Row
-from relayer.database.vectors import SENT, is_manual
+from relayer.database.vectors import LOST, NO_VECTOR, SENT, is_manual
 from relayer.errors import Corrupted
 from relayer.journal.changes import AccountChange
 from relayer.journal.receipts import ReceiptItem
@@ -37,7 +38,14 @@ from relayer.memories.indexing import PAGE, PAGE_BYTES
 from relayer.memories.opening import has_key, key_of, take_fitting
 from relayer.memories.sealing import fingerprint_of, index_entries
 from relayer.record import UnknownVersion, decode
-from relayer.sealed import envelope
+from relayer.sealed import envelope, index
+from relayer.sealed.index_record import (
+    NO_VECTORS,
+    IndexRecord,
+    open_record,
+    quantise,
+    seal_record,
+)
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
@@ -203,7 +211,7 @@ async def _exchange(change: AccountChange, moved: Sequence[rows.Resealed]) -> No
         ),
     )
     # One that was being embedded meanwhile lost its vector to the move.
-    if any(not r.vectors for r in moved):
+    if any(not r.vectors and r.record is None for r in moved):
         await queue.enqueue(change.connection, queue.REINDEX, change.account)
 
 
@@ -246,8 +254,11 @@ def _reseal_rows(
         key = keys.of(Namespace(row["namespace"]))[0]
         its_vectors = vectors.get(row["memory_id"], {})
         if row["format"] == OPAQUE:
+            record = _record_anew(account, keys, row)
             resealed.append(
-                rows.Resealed(row, key.epoch, row["blob_id"], None, vectors=its_vectors)
+                rows.Resealed(
+                    row, key.epoch, row["blob_id"], None, vectors=its_vectors, record=record
+                )
             )
             continue
         was = opened[row["memory_id"]]
@@ -266,6 +277,10 @@ def _reseal_rows(
             resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
             continue
         word_count, source, postings = index_entries(key, draft)
+        record = _record_anew(account, keys, row, word_count, source, postings)
+        if record is not None:
+            source = index.mask_source(key, row["id"], source)
+            word_count, postings = 0, {}
         resealed.append(
             rows.Resealed(
                 row=row,
@@ -277,9 +292,37 @@ def _reseal_rows(
                 postings=postings,
                 fingerprint=kept,
                 vectors=its_vectors,
+                record=record,
             )
         )
     return resealed
+
+
+def _record_anew(
+    account: AccountId,
+    keys: Keys,
+    row: Row,
+    word_count: int = 0,
+    source: int | None = None,
+    postings: Mapping[int, int] = MappingProxyType({}),
+) -> bytes | None:
+    """Return a row's record under the newest key, with these words and the vectors that it has.
+
+    None without a record. An altered one has no vectors: those are gone, as its words are not.
+    """
+    if row["index_record"] is None:
+        return None
+    old, new = key_of(keys, row), keys.of(Namespace(row["namespace"]))[0]
+    place = (account, row["id"], row["revision"])
+    try:
+        vectors = open_record(old, *place, row["index_record"]).vectors
+    except CryptoError:
+        log.error("an index record is altered", extra={"event": "reseal.altered"})
+        vectors = NO_VECTORS
+    if len(vectors) and row["embedding_model"] not in (None, NO_VECTOR, LOST):
+        whole = vectors.astype(np.float32)
+        vectors = quantise(_turn_from(old, new, row["embedding_model"], whole))
+    return seal_record(new, *place, IndexRecord.of(word_count, source, postings, vectors))
 
 
 def _turn_all(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[uuid.UUID, Vectors]:

@@ -14,6 +14,7 @@ from relayer.memories.offload import offload
 from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
+from relayer.sealed.index_record import IndexRecord, seal_record
 from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.settings import Limits
 from relayer.tenants.access import Access
@@ -55,6 +56,14 @@ def new_memory(
 ) -> rows.NewMemory:
     """Return the rows of a sealed draft; `stored_at` if that is not when the memory was made."""
     word_count, source, postings = index_entries(key, draft)
+    record, terms = None, 0
+    if entry.sealed_index:
+        record = seal_record(
+            *(key, address.account, address.memory, address.revision),
+            IndexRecord.of(word_count, source, postings),
+        )
+        source = index.mask_source(key, address.memory, source)
+        word_count, postings, terms = 0, {}, len(postings)
     return rows.NewMemory(
         memory_id=address.memory,
         namespace_id=entry.namespace_id,
@@ -77,6 +86,8 @@ def new_memory(
         source=source,
         fingerprint=fingerprint_of(key, draft),
         stored_at=stored_at or created_at,
+        record=record,
+        recorded_terms=terms,
     )
 
 
@@ -88,9 +99,9 @@ def check_words(memory: rows.NewMemory) -> rows.NewMemory:
     Raises:
         TooLarge: it has.
     """
-    if len(memory.postings) > Limits.memory_words_max:
+    if memory.terms > Limits.memory_words_max:
         raise TooLarge(
-            f"The text has {len(memory.postings)} different words, a memory may have"
+            f"The text has {memory.terms} different words, a memory may have"
             f" {Limits.memory_words_max}: store it in parts."
         )
     return memory

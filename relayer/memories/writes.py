@@ -139,7 +139,7 @@ class Batch:
         """
         sealed = sum(len(blob) for _, blob in self.blobs)
         index = sum(m.index_bytes for m in self.memories)
-        if self.manual_vector is not None:
+        if self.manual_vector is not None and self.manual_vector.embedding is not None:
             index += vector_bytes(len(self.manual_vector.embedding))
         return sealed + index
 

@@ -1,7 +1,7 @@
 """A recall's evidence from namespaces held in memory: what `database.recall` finds by a statement.
 
 Not here: making one score of it (`query.fusion`). Pure; the two agree on every namespace, but for
-the last digits of distances and for questions about another time, which only the statement answers.
+the last digits of distances.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class _Words:
 
 
 def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
-    """Gather evidence like `database.recall.gather`; `filters.as_of` is not looked at."""
+    """Gather evidence like `database.recall.gather`."""
     filters, count = search.filters, search.candidates
     segments = _to_segments(namespaces, search.scopes)
     memories = join([p.namespace.memories for p in segments])
@@ -179,7 +179,8 @@ def _nearest(
     for space, embedding in embeddings.items():
         if (passages := namespace.passages.get(space)) is not None:
             _lower(distances, passages, passages.at, _distances(passages, embedding))
-    wanted = memories.current & (memories.expires > now.timestamp()) & np.isfinite(distances)
+    wanted = memories.kept & np.isinf(memories.superseded) & np.isfinite(distances)
+    wanted &= memories.expires > now.timestamp()
     best = _first(distances, wanted, memories.seq, limit)
     return Nearest(
         memories.blob_id[best].tolist(),
@@ -220,8 +221,13 @@ def _join(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
 def _filter(segment: _Segment, filters: Filters) -> Bools:
     """Living, sealed, and within the query's filters."""
     memories = segment.namespace.memories
-    found = memories.sealed & memories.current
+    found = memories.sealed & memories.kept
     found &= memories.expires > filters.now.timestamp()
+    if filters.as_of is None:
+        found &= np.isinf(memories.superseded)
+    else:
+        as_of = filters.as_of.timestamp()
+        found &= (memories.superseded > as_of) & (memories.stored <= as_of)
     if filters.kinds is not None:
         found &= np.isin(memories.kind, [KINDS.index(kind) for kind in filters.kinds])
     if filters.writers is not None:
@@ -242,7 +248,7 @@ def _filter(segment: _Segment, filters: Filters) -> Bools:
 
 
 def _is_unfiltered(filters: Filters, scopes: Sequence[Scope]) -> bool:
-    chosen = (filters.kinds, filters.writers, filters.after, filters.before)
+    chosen = (filters.as_of, filters.kinds, filters.writers, filters.after, filters.before)
     return all(value is None for value in chosen) and not any(s.filters for s in scopes)
 
 

@@ -10,6 +10,7 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
   what has made room is not read again for a while, so that two do not go on displacing each other.
 - Before any of it is read, the database says how much it takes: what has no room is not read, and
   what has is read in pages that take little.
+- Namespaces with a sealed index have the first place (`sealed.py`): nobody else can search them.
 - Until then, and where there is no room or a reading fails, the database searches. No recall fails
   for what is only about memory, and what failed is let go of and not read again for a while.
 """
@@ -17,7 +18,7 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
@@ -25,19 +26,19 @@ from typing import Final
 from relayer.blobs.store import verify_hash
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe
-from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, estimate_sizes, update
+from relayer.memory_index.namespace import LoadedNamespace, empty
+from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, read_pages
 from relayer.memory_index.rows import RecentRows
+from relayer.memory_index.sealed import SealedNamespaces
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.access import Access
 
 log = logging.getLogger("relayer.memory_index")
-
-IndexKey = tuple[AccountId, int]  # account, number of a namespace
 
 ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
 REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
@@ -45,13 +46,9 @@ MISSED_MAX: Final = 3  # times that the database may be away before a held one i
 PUT_OFF: Final = -100  # the same for one that failed, or had room only in place of others
 ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
 READING_MAX: Final = 2  # namespaces that are read at the same time
-PAGE: Final = 2_000  # memories read at once
-PAGE_BYTES: Final = 8 * 2**20  # that these take in memory, unless one alone takes more
 CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
 CATCH_UP_BYTES_MAX: Final = 16 * 2**20  # that these take
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
-COPIED_AT_ONCE_MAX: Final = 2_000  # memories that are copied on the loop itself
-COPIED_BYTES_AT_ONCE_MAX: Final = 4 * 2**20  # that these take
 ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
 BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even looked at
 
@@ -75,7 +72,10 @@ class MemoryIndex:
 
     def __init__(self, *, database: Database, bytes_max: int) -> None:
         self._database = database
-        self._bytes_max = bytes_max - bytes_max // ROWS_SHARE
+        self._whole_bytes_max = bytes_max - bytes_max // ROWS_SHARE
+        self.sealed = SealedNamespaces(
+            database=database, bytes_max=self._whole_bytes_max, make_room=self._make_room
+        )
         self._rows = RecentRows(bytes_max // ROWS_SHARE)
         self._bytes = 0  # of what is held
         self._recalls = 0  # until now
@@ -93,14 +93,19 @@ class MemoryIndex:
     @property
     def size_bytes(self) -> int:
         """Return the size of all of them in bytes."""
-        return self._bytes + self._rows.size_bytes
+        return self._bytes + self._rows.size_bytes + self.sealed.size_bytes
+
+    @property
+    def _bytes_max(self) -> int:
+        """Return the room beside namespaces that are sealed, which no statement could search."""
+        return max(self._whole_bytes_max - self.sealed.size_bytes, 0)
 
     async def find(
         self, access: Access, namespace_ids: Sequence[int]
     ) -> list[LoadedNamespace] | None:
         """Return these namespaces, as new as the request; None if one is not loaded."""
         mark = access.index_mark
-        if not (self._bytes_max and namespace_ids and mark):
+        if not (self._whole_bytes_max and namespace_ids and mark):
             return None
         self._recalls += 1
         keys = [(access.account, number) for number in namespace_ids]
@@ -142,6 +147,7 @@ class MemoryIndex:
     async def close(self) -> None:
         """Stop reading, and let go of rows."""
         self._rows.clear()
+        await self.sealed.close()
         for task in (tasks := self.reading):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -190,13 +196,13 @@ class MemoryIndex:
 
     async def _catch_up(self, key: IndexKey, entry: _Entry, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
-            now, pages = await _read_changes(connection, key, entry), None
+            now, pages = await read_changes(connection, key, entry.loaded, entry.mark), None
             if now is not None and len(now.seqs) <= CATCH_UP_MAX:
-                pages = await _pages(connection, key, now.seqs, CATCH_UP_BYTES_MAX)
+                pages = await read_pages(connection, key, now.seqs, CATCH_UP_BYTES_MAX)
         if now is None or pages is None:
             self._read_soon(key, mark)
             return False
-        loaded = await _update(entry.loaded, now, pages)
+        loaded = await apply_changes(entry.loaded, now, pages)
         if loaded.size_bytes > self._bytes_max:
             self._refuse(key)
             return False
@@ -246,10 +252,10 @@ class MemoryIndex:
             if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:
                 return None
             now = before.compare(there)
-            pages = await _pages(connection, key, now.seqs, bytes_max)
+            pages = await read_pages(connection, key, now.seqs, bytes_max)
         if pages is None:
             return None
-        loaded = await _update(before, now, pages)
+        loaded = await apply_changes(before, now, pages)
         return _Entry(loaded, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _room(self, key: IndexKey, asked_by: int) -> int:
@@ -286,51 +292,3 @@ class MemoryIndex:
 def _is_intact(row: Row) -> bool:
     blob: bytes | None = row["blob"]
     return blob is None or isinstance(verify_hash(row["blob_id"], blob), bytes)
-
-
-async def _pages(
-    connection: Connection, key: IndexKey, seqs: Ints, bytes_max: int
-) -> list[rows.Page] | None:
-    """Read the pages of these memories; None, and none of it read, where they take more."""
-    cuts: list[Ints] = []
-    for at in range(0, len(seqs), PAGE):
-        extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
-        sizes = estimate_sizes(extent)
-        bytes_max -= int(sizes.sum())
-        if bytes_max < 0:
-            return None
-        cuts += _cut(extent.seqs, sizes)
-    return [await rows.page(connection, *key, cut.tolist()) for cut in cuts]
-
-
-def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
-    """Yield memories in parts that take `PAGE_BYTES` at most, or consist of one."""
-    ends, at = sizes.cumsum(), 0
-    while at < len(seqs):
-        fits = int(ends.searchsorted(ends[at] - sizes[at] + PAGE_BYTES, side="right"))
-        yield seqs[at : (at := max(fits, at + 1))]
-
-
-async def _read_changes(
-    connection: Connection, key: IndexKey, entry: _Entry
-) -> rows.Differing | None:
-    """Return the changes since it was read: by the steps from then on, or by all rows."""
-    if (now := await rows.read_changes(connection, *key, entry.mark)) is not None:
-        return now
-    there = await rows.versions(connection, *key)
-    return None if there is None else entry.loaded.compare(there)
-
-
-async def _update(
-    before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]
-) -> LoadedNamespace:
-    """Apply changes to a namespace; a thread copies what is large, because others are waiting."""
-    if len(now.seqs) and _is_large(before, now, pages):
-        return await asyncio.to_thread(update, before, now, pages)
-    return update(before, now, pages)
-
-
-def _is_large(before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:
-    count = len(before.memories) + len(now.seqs)
-    size_bytes = before.size_bytes + sum(page.size_bytes for page in pages)
-    return count > COPIED_AT_ONCE_MAX or size_bytes > COPIED_BYTES_AT_ONCE_MAX

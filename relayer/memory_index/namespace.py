@@ -20,12 +20,14 @@ from relayer.database.pool import Row
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
 from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
 from relayer.record import IMPORTANCES, Kind
+from relayer.sealed.index_record import IndexRecord
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 KINDS: Final = get_args(Kind)
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
+OPENED_TIMES: Final = 4  # a record's bytes in memory: a byte of a vector becomes a float32
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
 
 
@@ -34,17 +36,19 @@ class Memories:
     """Memories, ascending by number; (n,) each, so that a search reads only what it looks at.
 
     Attributes:
-        current: neither superseded nor held back.
+        kept: not held back for a review.
+        length: of words that only its sealed record counts, and its namespace's row does not.
         importance, kind: places in `IMPORTANCES` and `KINDS`.
         writer: `short` of the key.
-        moment: when it happened, as `expires` in seconds since 1970.
+        moment: when it happened, as `expires`, `stored`, `superseded` in seconds since 1970.
     """
 
     seq: Ints
     version: Ints
     epoch: npt.NDArray[np.int32]
     sealed: Bools
-    current: Bools
+    kept: Bools
+    length: npt.NDArray[np.int16]
     importance: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
     writer: Ints
@@ -52,6 +56,8 @@ class Memories:
     sourced: Bools
     moment: npt.NDArray[np.float64]
     expires: npt.NDArray[np.float64]
+    stored: npt.NDArray[np.float64]
+    superseded: npt.NDArray[np.float64]
     blob_id: npt.NDArray[np.void]
 
     def __len__(self) -> int:
@@ -85,6 +91,8 @@ class LoadedNamespace:
         memories: what is known of each.
         passages: (epoch, model) → vectors.
         postings: most of them, and those that came since these were put in order.
+        is_partial: some memories are there without what finds them, or not at all yet.
+        is_loading: some are not there at all yet.
     """
 
     namespace_id: int
@@ -93,6 +101,8 @@ class LoadedNamespace:
     memories: Memories
     passages: Mapping[tuple[int, str], Passages]
     postings: tuple[Postings, Postings]
+    is_partial: bool = False
+    is_loading: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +132,7 @@ def empty(namespace_id: int) -> LoadedNamespace:
         namespace_id,
         documents=0,
         words=0,
-        memories=_columns([]),
+        memories=_columns([], {}),
         passages={},
         postings=(NO_POSTINGS, NO_POSTINGS),
     )
@@ -132,19 +142,25 @@ def estimate_sizes(extent: Extent) -> Ints:
     """Estimate the bytes that each of these memories will take in memory."""
     row = sum(column.itemsize for column in empty(0).memories.columns)
     posting = extent.postings * (NO_POSTINGS.tokens.itemsize + POSTING.itemsize)
-    return row + posting + estimate_bytes(extent.vectors, extent.numbers)
+    return (
+        row
+        + posting
+        + estimate_bytes(extent.vectors, extent.numbers)
+        + OPENED_TIMES * extent.records
+    )
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
     """Return the namespace with the pages' differences; memories that no page has are gone."""
     counts = now.counts
     if not len(now.seqs):
-        return replace(before, documents=counts.memory_count, words=counts.word_count)
+        hidden = int(before.memories.length.sum(dtype=np.int64))
+        return replace(before, documents=counts.memory_count, words=counts.word_count + hidden)
     old = before.memories
     kept = np.ones(len(old), bool)
     kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
-    memories = join([stay, *(_columns(page.memories) for page in pages)])
+    memories = join([stay, *(_columns(page.memories, page.opened) for page in pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
     seqs = memories.seq
@@ -154,7 +170,7 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
     return LoadedNamespace(
         before.namespace_id,
         documents=counts.memory_count,
-        words=counts.word_count,
+        words=counts.word_count + int(memories.length.sum(dtype=np.int64)),
         memories=memories,
         passages=_merge_passages(before, pages, seqs, kept, moved),
         postings=_merge_postings(before, pages, seqs, kept, moved),
@@ -166,7 +182,19 @@ def short(key: bytes) -> int:
     return int.from_bytes(key[:8], "big", signed=True)
 
 
-def _columns(rows: Sequence[Row]) -> Memories:
+def _source(row: Row, opened: Mapping[int, IndexRecord]) -> int | None:
+    """Return the token of a memory's source, which is masked where it has a record."""
+    record = opened.get(row["seq"])
+    source: int | None = row["source"] if record is None else record.source
+    return source
+
+
+def _length_of(row: Row, opened: Mapping[int, IndexRecord]) -> int:
+    record = opened.get(row["seq"])
+    return record.length if record is not None and row["is_counted"] else 0
+
+
+def _columns(rows: Sequence[Row], opened: Mapping[int, IndexRecord]) -> Memories:
     def column(of: Callable[[Row], object], kind: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.array([of(row) for row in rows], kind)
 
@@ -175,14 +203,17 @@ def _columns(rows: Sequence[Row]) -> Memories:
         version=column(lambda row: row["version"], np.int64),
         epoch=column(lambda row: row["epoch"], np.int32),
         sealed=column(lambda row: row["format"] == SEALED, np.bool_),
-        current=column(lambda row: row["is_current"], np.bool_),
+        kept=column(lambda row: row["is_kept"], np.bool_),
+        length=column(lambda row: _length_of(row, opened), np.int16),
         importance=column(lambda row: IMPORTANCES.index(row["importance"]), np.int8),
         kind=column(lambda row: KINDS.index(row["kind"]), np.int8),
         writer=column(lambda row: short(row["writer"]), np.int64),
-        source=column(lambda row: row["source"] or 0, np.int64),
-        sourced=column(lambda row: row["source"] is not None, np.bool_),
+        source=column(lambda row: _source(row, opened) or 0, np.int64),
+        sourced=column(lambda row: _source(row, opened) is not None, np.bool_),
         moment=column(lambda row: row["moment"], np.float64),
         expires=column(lambda row: row["expires"], np.float64),
+        stored=column(lambda row: row["stored"], np.float64),
+        superseded=column(lambda row: row["superseded"], np.float64),
         blob_id=column(lambda row: row["blob_id"], "V32"),
     )
 
@@ -222,13 +253,18 @@ def _merge_passages(
         [*before.passages, *(one for page in pages for one in page.vectors)]
     ):
         parts: list[Part] = []
+        its = before.passages.get(scope, NO_PASSAGES)
+        dim = its.columns.whole.shape[0]
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
+                dim = dim or vectors.shape[1]
+                if vectors.shape[1] != dim:  # as whoever forges a record may have it
+                    continue
                 at, here = _positions(numbers, seqs)
                 parts.append((at, vectors if here.all() else vectors[here]))
         # In one go: what is copied to leave some out would be copied again for what comes.
-        merged[scope] = before.passages.get(scope, NO_PASSAGES).keep(kept, moved, parts)
+        merged[scope] = its.keep(kept, moved, parts)
     return {scope: its for scope, its in merged.items() if len(its.at)}
 
 

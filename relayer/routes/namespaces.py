@@ -5,19 +5,21 @@ Not here: what these do (`recovery/restore.py`, `memories/expiry.py`), erasing o
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from litestar import Request, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from relayer.database import listing
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
+from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.expiry import Expiry
+from relayer.memories.index_choice import IndexChooser
 from relayer.memories.opening import Caller
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes
@@ -37,7 +39,8 @@ class RestoreBody(bodies.Change):
 class NamespaceBody(bodies.Change):
     """PUT /v1/namespaces/{name}."""
 
-    ttl_s: Annotated[int, Meta(ge=Limits.ttl_s_min, le=Limits.ttl_s_max)] | None
+    ttl_s: Annotated[int, Meta(ge=Limits.ttl_s_min, le=Limits.ttl_s_max)] | UnsetType | None = UNSET
+    index: Literal["searchable", "sealed"] | UnsetType = UNSET
 
 
 class NamespacesAnswer(TypedDict):
@@ -47,7 +50,10 @@ class NamespacesAnswer(TypedDict):
 
 
 class NamespaceChanged(TypedDict):
-    """A namespace with how long it keeps what it holds; alone with its name where it is empty."""
+    """A namespace with how long it keeps what it holds; alone with its name where it is empty.
+
+    `changed` and `more` are of memories that were given another end.
+    """
 
     name: str
     epoch: NotRequired[int]
@@ -61,6 +67,8 @@ class NamespaceChanged(TypedDict):
     storage_bytes: NotRequired[int]
     index_bytes: NotRequired[int]
     updated_at: NotRequired[shapes.Time]
+    index: NotRequired[Literal["searchable", "sealed"]]
+    index_moves: NotRequired[bool]
     ttl_s: int | None
     changed: int
     more: bool
@@ -146,22 +154,24 @@ async def put_namespace(
     data: JSONBody[NamespaceBody],
     access: NamedDependency[Access],
     expiry: NamedDependency[Expiry],
+    index_chooser: NamedDependency[IndexChooser],
     database: NamedDependency[Database],
     identity: NamedDependency[Identity],
 ) -> NamespaceChanged:
-    """Say how long a namespace keeps what is stored there."""
+    """Say how long a namespace keeps what is stored there, and which index finds it."""
     check_relayer(data.relayer, identity)
     namespace = namespace_in_path(request)
-    kept = await expiry.keep(access, namespace, data.ttl_s)
+    if data.index is UNSET and data.ttl_s is UNSET:
+        raise BadRequest("Give ttl_s, index or both.")
+    if data.index is not UNSET:
+        await index_chooser.choose(access, namespace, sealed=data.index == "sealed")
+    kept = None if data.ttl_s is UNSET else await expiry.keep(access, namespace, data.ttl_s)
     found = await namespaces_shown(access, database, [namespace])
+    changed, more = (0, False) if kept is None else (kept.changed, kept.more)
+    ttl_s = kept.ttl_s if kept is not None else found[0]["ttl_s"] if found else None
     if not found:
-        return {
-            "name": namespace,
-            "ttl_s": kept.ttl_s,
-            "changed": kept.changed,
-            "more": kept.more,
-        }
-    return {**found[0], "ttl_s": kept.ttl_s, "changed": kept.changed, "more": kept.more}
+        return {"name": namespace, "ttl_s": ttl_s, "changed": changed, "more": more}
+    return {**found[0], "ttl_s": ttl_s, "changed": changed, "more": more}
 
 
 HANDLERS: Final = (list_namespaces, get_stats, restore_namespace, put_namespace)

@@ -8,7 +8,7 @@ Not here: routes, and the shapes of one route's answers, which stand beside it.
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, NotRequired, TypedDict
+from typing import Annotated, Final, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -133,6 +133,8 @@ class NamespaceAnswer(CountsAnswer):
     index_bytes: int
     updated_at: Time
     ttl_s: int | None
+    index: Literal["searchable", "sealed"]
+    index_moves: bool
 
 
 class ForgetAnswer(TypedDict):
@@ -271,4 +273,6 @@ def namespace(row: Row, aside: SetAside) -> NamespaceAnswer:
         "index_bytes": row["index_bytes"],
         "updated_at": rfc3339(row["updated_at"]),
         "ttl_s": row["ttl_s"],
+        "index": "sealed" if row["sealed_index"] else "searchable",
+        "index_moves": row["index_moves"],
     }

@@ -25,6 +25,7 @@ EPISODE: Final = 2
 SUMMARY: Final = 3
 HEADER_BYTES: Final = 124
 ENVELOPE_BYTES_MIN: Final = 396
+STEP_BYTES_MIN: Final = 256  # between two lengths of padded records, at least
 _VERSION: Final = 1
 _SUITE: Final = 1
 _HEADER: Final = struct.Struct(">BBBBIQ32s16sI32s24s")
@@ -85,16 +86,16 @@ def blob_hash(name: str) -> bytes:
     return digest
 
 
-def pad(record: bytes) -> bytes:
-    """Return `u32 length ‖ record ‖ zeros`: 256 bytes or more, a tenth of padding beyond 2.5 KB."""
+def pad(record: bytes, step_min: int = STEP_BYTES_MIN) -> bytes:
+    """Return `u32 length ‖ record ‖ zeros`: a step or more, a tenth of padding beyond 2.5 KB."""
     length = 4 + len(record)
     k = length.bit_length() - 1
-    step = max(256, 2 ** (k - k.bit_length()))
+    step = max(step_min, 2 ** (k - k.bit_length()))
     size = -(-length // step) * step
     return len(record).to_bytes(4, "big") + record + bytes(size - length)
 
 
-def unpad(padded: bytes) -> bytes:
+def unpad(padded: bytes, step_min: int = STEP_BYTES_MIN) -> bytes:
     """Return the record inside.
 
     Raises:
@@ -102,7 +103,7 @@ def unpad(padded: bytes) -> bytes:
     """
     length = int.from_bytes(padded[:4], "big")
     record = padded[4 : 4 + length]
-    if len(record) != length or pad(record) != padded:
+    if len(record) != length or pad(record, step_min) != padded:
         raise CryptoError("bad padding")
     return record
 

@@ -3,6 +3,7 @@
 Source: SPEC §8. Not here: which words a text has (`words/`), how hits rank (`fusion`).
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from heapq import merge
@@ -79,6 +80,17 @@ def filters(
         # The zero byte cannot occur in a name.
         *tokens(key, "m", (f"{name}\0{value}" for name, value in (metadata or {}).items())),
     ]
+
+
+def mask_source(key: NamespaceKey, memory: uuid.UUID, source: int | None) -> int | None:
+    """Return the token of a source masked for one memory, or the token behind the masked one.
+
+    Masked ones of different memories tell nothing of each other; None stays None.
+    """
+    if source is None:
+        return None
+    mask = int.from_bytes(mac(8, key.index, "source-mask", memory.bytes), "big", signed=True)
+    return source ^ mask
 
 
 def round_length(words: int) -> int:

@@ -115,6 +115,11 @@ class NamespaceKey:
         return kdf(self.key, "vector")
 
     @cached_property
+    def index_record(self) -> bytes:
+        """Return the subkey of sealed index records."""
+        return kdf(self.key, "index-record")
+
+    @cached_property
     def fingerprint(self) -> bytes:
         """Return the subkey of fingerprints."""
         return kdf(self.key, "fingerprint")

@@ -33,6 +33,7 @@ class Access:
     time: datetime
     settings: AccountSettings = DEFAULTS
     index_mark: IndexMark | None = None  # as the request found it
+    index_choices: int | None = None  # the same of how often the account chose an index
 
     def strength(self, namespace: Namespace | None) -> int:
         """Return 0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) in the account."""

@@ -124,7 +124,11 @@ class Accounts:
         settings = parse_settings(row["settings"])
         mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
         custody = self.custody(chain, now_ms)
-        return Access(account, key, grants, custody, chain.serial, time, settings, mark)
+        return Access(
+            *(account, key, grants, custody, chain.serial, time, settings),
+            index_mark=mark,
+            index_choices=row["index_choices"],
+        )
 
     async def lock(
         self,

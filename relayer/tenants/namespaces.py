@@ -42,12 +42,27 @@ log = logging.getLogger("relayer.namespaces")
 
 @dataclass(frozen=True)
 class NamespaceEntry:
-    """A namespace's number, epoch → key id, and epoch → who named that, where it is known."""
+    """A namespace's number, epoch → key id, and epoch → who named that, where it is known.
+
+    Attributes:
+        looked_at: when epochs were missed in it last.
+        sealed_index: whether what finds its memories is sealed, too.
+        index_moves: whether some are still found by the other index.
+        choices: how often the account had chosen an index by then.
+    """
 
     namespace_id: int
     key_ids: dict[int, bytes]
     named_by: dict[int, PublicKey | None]
-    looked_at: IndexMark | None = None  # when epochs were missed in it last
+    looked_at: IndexMark | None = None
+    sealed_index: bool = False
+    index_moves: bool = False
+    choices: int = 0
+
+    @property
+    def has_records(self) -> bool:
+        """Return true if some memories are found by sealed records, which no statement searches."""
+        return self.sealed_index or self.index_moves
 
 
 class Namespaces:
@@ -74,6 +89,16 @@ class Namespaces:
         count_lookups("namespaces", known is not None)
         return known or await self._load(account, namespace)
 
+    async def find_now(self, access: Access, namespace: Namespace) -> NamespaceEntry | None:
+        """Return the namespace with the index that it has by the time of the request.
+
+        Another process may have let it choose another since it was looked up here.
+        """
+        known = await self.find(access.account, namespace)
+        if known is None or known.choices == access.index_choices:
+            return known
+        return await self._load(access.account, namespace)
+
     async def with_epochs(
         self, access: Access, namespace: Namespace, epochs: Set[int]
     ) -> NamespaceEntry | None:
@@ -82,7 +107,7 @@ class Namespaces:
         Another process may have begun an epoch since the namespace was looked up here. Nothing is
         sealed under one without moving the index's mark.
         """
-        known = await self.find(access.account, namespace)
+        known = await self.find_now(access, namespace)
         if known is None or epochs <= known.key_ids.keys():
             return known
         if known.looked_at is not None and known.looked_at == access.index_mark:
@@ -126,7 +151,7 @@ class Namespaces:
         account = access.account
         if await self.key_id(account, key.namespace, key.epoch) is None:
             await self.create(access, key.namespace, key.epoch, key.key_id, by)
-        entry = await self.find(account, key.namespace)
+        entry = await self.find_now(access, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
             entry = await self._load(account, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
@@ -306,6 +331,9 @@ class Namespaces:
             rows[0]["namespace_id"],
             {r["epoch"]: r["key_id"] for r in rows},
             {r["epoch"]: r["named_by"] for r in rows},
+            sealed_index=rows[0]["sealed_index"],
+            index_moves=rows[0]["index_moves"],
+            choices=rows[0]["index_choices"],
         )
         self._known[account, namespace] = entry
         if len(self._known) > CACHED_MAX:

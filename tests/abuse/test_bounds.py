@@ -441,6 +441,7 @@ GROWS = {
     "relayer/memory_index/index.py MemoryIndex._asked": "ASKED_MAX",
     "relayer/memory_index/index.py MemoryIndex._entries": "_bytes_max",
     "relayer/memory_index/rows.py RecentRows._rows": "_bytes_max",
+    "relayer/memory_index/sealed.py SealedNamespaces._entries": "_bytes_max",
     "relayer/memory_index/index.py MemoryIndex._reading": "READING_MAX",
     "relayer/tenants/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
     "relayer/serve.py _Server._acceptors": "addresses of the host",

@@ -187,8 +187,8 @@ class TestSeeing:
         assert (info["name"], info["memory_count"], info["ttl_s"]) == ("Team/red", 1, None)
         assert run("namespaces", "Team/red", "--ttl", "30d")["ttl_s"] == 30 * 86_400
         [line] = run.lines("namespaces")
-        name, count, texts, _, written, keeps = line.split("\t")
-        assert (name, count, keeps) == ("Team/red", "1", "30 days")
+        name, count, texts, _, written, keeps, index = line.split("\t")
+        assert (name, count, keeps, index) == ("Team/red", "1", "30 days", "searchable")
         assert (texts[-6:], written[-1]) == (" bytes", "Z")
         for span, said in (("1d", "1 day"), ("36h", "36 hours"), ("90m", "90 minutes")):
             assert run.lines("namespaces", "Team/red", "--ttl", span) == [
@@ -201,6 +201,17 @@ class TestSeeing:
         assert run("namespaces", "nowhere", "--ttl", "30d", code=EXIT_NOT_FOUND) is None
         for argv in (["namespaces", "Team/red"], ["namespaces", "--ttl", "30d"]):
             assert run(*argv, code=EXIT_USAGE) is None
+
+    def test_an_index_is_sealed_and_goes_on_finding(self, run: Machine) -> None:
+        run.remember(GREEN, "--namespace", "Team/red", "--wait")
+        [said] = run.lines("namespaces", "Team/red", "--index", "sealed")
+        assert said.startswith("Team/red: its index is sealed.")
+        asked = ["recall", GREEN, "--namespace", "Team/red"]
+        assert run(*asked)["results"][0]["text"] == GREEN
+        run.remember(BLACK, "--namespace", "Team/red")
+        assert {m["text"] for m in run(*asked)["results"]} == {GREEN, BLACK}
+        assert run("namespaces")["namespaces"][0]["index"] == "sealed"
+        assert run("namespaces", "nowhere", "--index", "sealed", code=EXIT_NOT_FOUND) is None
 
     def test_usage_is_told(self, run: Machine) -> None:
         run.remember(GREEN, "--wait")  # its vector counts, too

@@ -108,7 +108,8 @@ def _row(seq: int, version: int) -> Any:
     return {
         "seq": seq, "version": version, "epoch": 1, "format": "sealed", "kind": KINDS[0],
         "importance": IMPORTANCES[0], "writer": bytes(32), "source": None, "moment": float(version),
-        "expires": np.inf, "is_current": True, "blob_id": version.to_bytes(32, "big"),
+        "expires": np.inf, "is_kept": True, "stored": 0.0, "superseded": np.inf,
+        "blob_id": version.to_bytes(32, "big"), "index_record": None,
     }  # fmt: skip
 
 

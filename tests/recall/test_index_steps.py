@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from relayer import database as statements
-from relayer.database import expiry, index_steps, rebuild, reseal
+from relayer.database import expiry, index_choice, index_steps, rebuild, reseal
 from relayer.database import memory_index as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import vectors as vector_rows
@@ -191,8 +191,10 @@ class TestStatements:
     STEPS: Final = {
         "memories._SEEN", "revisions._SET_LIFE", "states._SET_STATES", "write_statement._WRITE",
         "write_statement._INSERT_WORDS",
-        "vectors._DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
+        "vectors.DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
         "vectors._MARK_MISSING", "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
+        "vectors._SET_RECORDS", "index_choice._SET_RECORDS", "index_choice._SET_ROWS",
+        "index_choice.DELETE_POSTINGS", "index_choice.DELETE_VECTORS",
     }  # fmt: skip
     # Leaves a gap: its function notes a change, or stores a receipt, of which no step tells.
     GAPS: Final = {
@@ -233,6 +235,7 @@ class TestStatements:
     def test_all_that_notes_its_change_does_it_first(self) -> None:
         changing: Sequence[Callable[..., Any]] = (
             vector_rows.store,
+            index_choice.move,
             expiry.apply_ttl,
             rebuild.drop,
             reseal.mark_altered,

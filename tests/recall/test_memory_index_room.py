@@ -13,7 +13,7 @@ import pytest_asyncio
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import note_change, note_step
 from relayer.memory_index import index as resident_index
-from relayer.memory_index import namespace
+from relayer.memory_index import namespace, reading
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import update
 from relayer.sealed.keys import Namespace
@@ -126,7 +126,7 @@ class TestRoom:
     ) -> None:
         await long_memories(twins, 6, 30)
         await long_memories(twins, 1, 200)
-        monkeypatch.setattr(resident_index, "PAGE_BYTES", 80 * 4 * DIM)
+        monkeypatch.setattr(reading, "PAGE_BYTES", 80 * 4 * DIM)
         pages = calls_of(monkeypatch, "page")
         paged = await held_now(twins)
         assert sorted(seq for *_, seqs in pages for seq in seqs) == paged.memories.seq.tolist()
@@ -135,7 +135,7 @@ class TestRoom:
         assert all(number == 1 or its <= 80 for number, its in lengths)
         assert (1, 200) in lengths
         assert len(pages) <= 5
-        monkeypatch.setattr(resident_index, "PAGE_BYTES", PLENTY)
+        monkeypatch.setattr(reading, "PAGE_BYTES", PLENTY)
         assert content_of(paged) == content_of(await read_anew(twins))
 
     @pytest.mark.parametrize("aside", [True, False])
@@ -144,17 +144,17 @@ class TestRoom:
     ) -> None:
         """However few memories it is of; what is small is not worth one."""
         await twins.hold(TEAM)
-        bound = resident_index.COPIED_BYTES_AT_ONCE_MAX
+        bound = reading.COPIED_BYTES_AT_ONCE_MAX
         if aside:
             bound = (await held_now(twins)).size_bytes + 60 * 2 * DIM
-        monkeypatch.setattr(resident_index, "COPIED_BYTES_AT_ONCE_MAX", bound)
+        monkeypatch.setattr(reading, "COPIED_BYTES_AT_ONCE_MAX", bound)
         threads: list[threading.Thread] = []
 
         def noting(*arguments: Any) -> Any:
             threads.append(threading.current_thread())
             return update(*arguments)
 
-        monkeypatch.setattr(resident_index, "update", noting)
+        monkeypatch.setattr(reading, "update", noting)
         await long_memories(twins, 1, 60)
         await held_now(twins)
         assert [thread is threading.main_thread() for thread in threads] == [not aside]

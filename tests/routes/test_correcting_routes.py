@@ -201,7 +201,7 @@ async def test_how_much_there_is(client: httpx.AsyncClient, named: Answer) -> No
     assert set(namespace) == {
         *("name", "epoch", "key_id", "epochs", "memory_count", "revision_count"),
         *("superseded_count", "pending_count", "rejected_count", "storage_bytes"),
-        *("index_bytes", "updated_at", "ttl_s"),
+        *("index_bytes", "updated_at", "ttl_s", "index", "index_moves"),
     }
     assert namespace["epochs"] == [{"epoch": 1, "key_id": namespace["key_id"]}]
     counts = {n: v for n, v in namespace.items() if n.endswith("_count")}

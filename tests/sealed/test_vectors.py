@@ -44,6 +44,11 @@ SHAPES = {
         "fingerprint": (f"{_KEY} kind event_time text", "fingerprint", ""),
         "idempotency": (f"{_KEY} writer route item key text", "mark text_mark", ""),
         "lengths": ("words", "rounded", ""),
+        "index-record": (
+            f"{_KEY} account memory revision record",
+            "length source postings vectors padded_bytes",
+            "nonce",
+        ),
         "turn": (f"{_KEY} model vector", "seed first every_64th weighted_sum", ""),
         "request": (
             "seed timestamp method target body nonce account_id",

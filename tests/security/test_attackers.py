@@ -23,10 +23,9 @@ from relayer.sealed.unlock import UnknownUnlockKey, UnlockKey, open_unlock
 from relayer.upkeep import provision
 from tests.rotator import all_bytes, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench
+from tests.stolen_index import VOCABULARY
 
 T = TypeVar("T")
-# A stem each, and no number.
-VOCABULARY = [a + b + c for a in ("bol", "dar", "fim", "gus") for b in "aeiou" for c in "kmprt"]
 TEA, CUPS = "Anna prefers chamomile tea.", "Ben sells porcelain cups."
 COLUMNS = """
 SELECT m.memory_id, ns.name, m.kind, m.writer, m.created_at, m.size_bytes, m.tokens

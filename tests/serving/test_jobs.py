@@ -241,6 +241,8 @@ async def long_reindexing(bench: Bench) -> Bench:
         database=storage.database,
         tasks=Tasks(
             indexer=services.indexer,
+            mover=services.index_mover,
+            memory_index=services.memory_index,
             analysis=services.analysis,
             resealer=services.resealer,
             consolidator=services.consolidator,

@@ -77,6 +77,8 @@ def far_from(bench: Bench, way: Network) -> Bench:
         database=storage.database,
         tasks=Tasks(
             indexer=services.indexer,
+            mover=services.index_mover,
+            memory_index=services.memory_index,
             analysis=services.analysis,
             resealer=services.resealer,
             consolidator=services.consolidator,

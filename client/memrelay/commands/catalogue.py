@@ -44,7 +44,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "list": "Show memories and who wrote them, newest first.",
         "get": "Show one memory.",
         "history": "Show all revisions of a memory, and what was changed.",
-        "namespaces": "Show the namespaces, or change how long one keeps.",
+        "namespaces": "Show the namespaces, or change how one keeps and is searched.",
         "usage": "Show what the account uses of what it may use.",
     },
     "stats": {"stats": "Count memories by day, writer, kind and namespace."},

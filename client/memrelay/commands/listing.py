@@ -20,6 +20,7 @@ from memrelay.commands.times import parse_bound, parse_span
 from memrelay.errors import ConfigError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
+from memrelay.operations.forgetting import INDEXES
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
 from memrelay.plurals import format_count, format_size
@@ -93,6 +94,11 @@ def _add_namespaces(parser: ArgumentParser) -> None:
     )
     choice.add_argument(
         "--no-ttl", action="store_true", help="let nothing in it expire, what is there included"
+    )
+    choice.add_argument(
+        "--index",
+        choices=INDEXES,
+        help="sealed: nothing that finds its memories is readable on the relayer's disk",
     )
 
 
@@ -170,15 +176,18 @@ def _history_lines(found: History) -> Iterator[str]:
 
 
 def namespaces(shell: Shell) -> None:
-    """Show the namespaces, or change how long one keeps.
+    """Show the namespaces, or change how one keeps and is searched.
 
-    Shown are their size, their last write and how long they keep.
+    Shown are their size, their last write, how long they keep and what finds their memories.
     """
     args = shell.args
-    change = args.ttl is not None or args.no_ttl
+    change = args.ttl is not None or args.no_ttl or args.index is not None
     if change != bool(args.name):
-        raise ConfigError("Give the namespace to change, and --ttl SPAN or --no-ttl.")
+        raise ConfigError("Give the namespace to change, and --ttl SPAN, --no-ttl or --index.")
     with shell.client() as client:
+        if args.index is not None:
+            chosen = client.set_index(args.name, args.index)
+            return shell.show(chosen.to_json(), [f"{args.name}: {_describe_index(chosen)}"])
         if change:
             ttl_s = None if args.ttl is None else int(args.ttl.total_seconds())
             changed = client.set_ttl(args.name, ttl_s)
@@ -195,6 +204,7 @@ _NAMESPACE_COLUMNS = (
     Column("INDEX", rank=3),
     Column("LAST WRITTEN", rank=1),
     Column("KEEPS", rank=1),
+    Column("FOUND BY", rank=2),
 )
 
 
@@ -206,6 +216,7 @@ def _namespace_row(info: NamespaceInfo) -> Sequence[str]:
         format_count(info.index_bytes, "byte"),
         when(info.updated_at),
         "for good" if info.ttl_s is None else _span(info.ttl_s),
+        f"{info.index} (moving)" if info.index_moves else info.index,
     )
 
 
@@ -218,6 +229,11 @@ def _describe_retention(info: NamespaceInfo) -> str:
     if info.ttl_s is None:
         return "its memories are kept"
     return f"its memories are erased {_span(info.ttl_s)} after they were stored"
+
+
+def _describe_index(info: NamespaceInfo) -> str:
+    moves = " Its memories are moved in the background, while its key is lent."
+    return f"its index is {info.index}.{moves if info.index_moves else ''}"
 
 
 def _span(seconds: int) -> str:

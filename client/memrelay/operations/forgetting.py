@@ -12,7 +12,7 @@ Source: SPEC.md §14.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, get_args
 from urllib.parse import quote
 
 from memrelay.answers import make_malformed_error
@@ -31,6 +31,8 @@ FORGET_IDS_MAX = 100  # in one request
 IDS_TOLD_MAX = 100
 _READ_TO_MATCH = frozenset({"tags", "source"})  # found by keyed hashes
 
+IndexKind = Literal["searchable", "sealed"]
+INDEXES: tuple[IndexKind, ...] = get_args(IndexKind)
 Erased = Callable[[int], None]  # is told how many were erased so far
 
 
@@ -190,6 +192,20 @@ class Forgetting(Correcting):
                 return kept.info()
             if not kept.changed:
                 raise make_malformed_error("a part that changed nothing")
+
+    def set_index(self, name: str, index: IndexKind) -> Operation[NamespaceInfo]:
+        """Choose what finds a namespace's memories: a `sealed` index, or a `searchable` one.
+
+        The relayer moves what is there behind it, as long as it is lent the namespace's key.
+        """
+        call = Call(
+            method="PUT",
+            path=f"/v1/namespaces/{_name_segment(name)}",
+            body={"index": index},
+            names_relayer=True,
+            repeatable=True,
+        )
+        return KeptNamespace.from_json((yield from self.session.call(call))).info()
 
     def close_account(self) -> Operation[AccountClosed]:
         """Erase the account: memories, grants, keys and history; nobody can found it again.

@@ -246,7 +246,7 @@ class NamespaceKey:
         return kdf(self.key, "key-id")
 
     def subkey(self, label: str) -> bytes:
-        """Return the `seal`, `index`, `vector`, `fingerprint` or `idempotency` key."""
+        """Return a subkey by its label, of which SPEC §3 has the list."""
         return kdf(self.key, label)
 
     def __repr__(self) -> str:

@@ -9,7 +9,17 @@
 
 import { chacha20 } from "@noble/ciphers/chacha.js";
 
-import { type Bytes, fromBase64, sameBytes, toHex, u32, utf8, viewOf } from "../src/bytes.ts";
+import {
+  type Bytes,
+  concat,
+  fromBase64,
+  fromHex,
+  sameBytes,
+  toHex,
+  u32,
+  utf8,
+  viewOf,
+} from "../src/bytes.ts";
 import { Invalid } from "../src/errors.ts";
 import { type JsonValue, hasMembers, readJson } from "../src/sealed/json.ts";
 import { accountBytes, accountText, checkEpoch, NamespaceKey, publicKeyBytes } from "../src/sealed/keys.ts";
@@ -58,6 +68,51 @@ export function lengthBucket(words: number): number {
     step = Math.max(1, 2 ** (30 - Math.clz32(bucket)));
   }
   return bucket;
+}
+
+/** Returns what a sealed index record holds (SPEC §8.1), its 64-bit numbers as text. */
+export function openIndexRecord(
+  place: { account: Uint8Array; memory: string; revision: number },
+  key: NamespaceKey,
+  stored: Uint8Array,
+): Record<string, JsonValue> {
+  if (stored[0] !== 1) throw new Invalid("version", "The index record is of another version.");
+  const memory = fromHex(place.memory.replaceAll("-", ""), 16, "memory");
+  const associated = concat(stored.subarray(0, 1), place.account, memory, u32(place.revision));
+  const [nonce, sealed] = [stored.subarray(1, 25), stored.subarray(25)];
+  const plain = aeadOpen(kdf(key.key, "index-record"), nonce, sealed, associated);
+  const record = unpadBy(plain, 128);
+  const view = viewOf(record);
+  const none = new Invalid("no_record", "This is no index record.");
+  if (record.length < 15) throw none;
+  const count = view.getUint32(11);
+  const end = 15 + 9 * count;
+  if (record.length < end + 6) throw none;
+  const [vectors, size] = [view.getUint32(end), view.getUint16(end + 4)];
+  if (record.length !== end + 6 + vectors * size) throw none;
+  return {
+    length: view.getUint16(0),
+    source: record[2] === 1 ? String(view.getBigInt64(3)) : null,
+    postings: Array.from({ length: count }, (_, n) => [
+      String(view.getBigInt64(15 + 8 * n)),
+      view.getUint8(15 + 8 * count + n),
+    ]),
+    vectors: Array.from({ length: vectors }, (_, n) =>
+      Array.from({ length: size }, (_, at) => view.getInt8(end + 6 + n * size + at)),
+    ),
+  };
+}
+
+/** Returns what was padded to steps of at least so many bytes. */
+function unpadBy(padded: Bytes, leastStep: number): Bytes {
+  const length = 4 + viewOf(padded).getUint32(0);
+  const power = 31 - Math.clz32(length);
+  const step = Math.max(leastStep, 2 ** (power - (32 - Math.clz32(power))));
+  const isWhole = padded.length === Math.ceil(length / step) * step;
+  if (!isWhole || padded.subarray(length).some((byte) => byte !== 0)) {
+    throw new Invalid("padding", "An index record's padding is damaged.");
+  }
+  return padded.subarray(4, length);
 }
 
 /** Returns the seed of a rotation of vectors. */

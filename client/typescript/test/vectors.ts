@@ -173,6 +173,19 @@ const OPERATIONS: Record<string, Operation> = {
       return { mark: toHex(marks.mark), text_mark: toHex(marks.textMark) };
     },
   },
+  "index-record": {
+    shape: [
+      `${KEY} account memory revision record`,
+      "length source postings vectors padded_bytes",
+      "nonce",
+    ],
+    read: (given) => {
+      const stored = bytes(given.record);
+      const place = placeOf({ ...given, type: envelope.MEMORY });
+      const found = relayer.openIndexRecord(place, keyOf(given), stored);
+      return { ...found, padded_bytes: stored.length - 41 };
+    },
+  },
   lengths: {
     shape: ["words", "rounded", ""],
     read: (given) => ({ rounded: given.words.map(relayer.lengthBucket) }),

@@ -1,0 +1,182 @@
+"""The sealed index record of a memory: what it is found by, as one ciphertext. Source: SPEC §8.1.
+
+Not here: which words a text has (`words/`), the same as rows that SQL searches (`database`), the
+index in memory that opened records become (`relayer.memory_index`).
+
+- A record belongs to one revision of one memory, and opens for nothing else.
+- Its length tells the class of what it holds, and nothing more.
+"""
+
+import os
+import struct
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.sealed.envelope import pad, unpad
+from relayer.sealed.keys import AccountId, NamespaceKey
+from relayer.sealed.primitives import (
+    AEAD_NONCE_BYTES,
+    CryptoError,
+    aead_open,
+    aead_seal,
+    u32,
+)
+
+Ints = npt.NDArray[np.int64]
+Quantised = npt.NDArray[np.int8]
+
+STEP_BYTES: Final = 128  # between two lengths of short records: 14 words
+LEVEL_MAX: Final = 127  # of the largest number of a quantised vector
+MARK_BYTES: Final = 1 + AEAD_NONCE_BYTES  # by which two records of one row are told apart
+NO_VECTORS: Final[Quantised] = np.zeros((0, 0), np.int8)
+_VERSION: Final = b"\1"
+_HEAD: Final = struct.Struct(">HBqI")  # length in words, whether there is a source, it, tokens
+_VECTORS: Final = struct.Struct(">IH")  # how many, of how many numbers each
+_TOKEN_BYTES: Final = 8
+_NO_RECORD: Final = "no index record"
+
+
+@dataclass(frozen=True, eq=False)
+class IndexRecord:
+    """The words and vectors by which one revision of a memory is found.
+
+    Attributes:
+        length: its rounded number of words.
+        source: the token of its source, which is among the tokens, too.
+        tokens: (n,) ascending, of its words, tags, source and metadata.
+        frequencies: (n,) uint8, clipped.
+        vectors: (v, dim) int8, turned, of its passages in their order.
+    """
+
+    length: int
+    source: int | None
+    tokens: Ints = field(repr=False)
+    frequencies: npt.NDArray[np.uint8] = field(repr=False)
+    vectors: Quantised = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        length: int,
+        source: int | None,
+        postings: Mapping[int, int],
+        vectors: Quantised = NO_VECTORS,
+    ) -> "IndexRecord":
+        """Return the record of these postings (token → frequency) and quantised vectors."""
+        tokens = np.fromiter(postings, np.int64, len(postings))
+        frequencies = np.fromiter(postings.values(), np.uint8, len(postings))
+        order = np.argsort(tokens)
+        return cls(length, source, tokens[order], frequencies[order], vectors)
+
+    @property
+    def postings(self) -> dict[int, int]:
+        """Return token → frequency, ascending."""
+        return dict(zip(self.tokens.tolist(), self.frequencies.tolist(), strict=True))
+
+
+def quantise(vectors: npt.NDArray[Any]) -> Quantised:
+    """Return (n, dim) vectors as whole numbers, the largest of each as 127: only directions count.
+
+    A cosine changes by some .0004 (of 384 numbers that a turn has spread).
+    """
+    whole = vectors.astype(np.float32)
+    largest = np.abs(whole).max(axis=1, initial=0, keepdims=True)
+    levels = np.rint(whole * (LEVEL_MAX / np.where(largest > 0, largest, 1)))
+    return np.asarray(levels, np.int8)
+
+
+def seal_record(
+    key: NamespaceKey,
+    account: AccountId,
+    memory: uuid.UUID,
+    revision: int,
+    record: IndexRecord,
+    *,
+    nonce: bytes | None = None,
+) -> bytes:
+    """Return a record, sealed for this revision. `nonce` is given by test vectors only."""
+    nonce = nonce or os.urandom(AEAD_NONCE_BYTES)
+    return (
+        _VERSION
+        + nonce
+        + aead_seal(
+            key.index_record,
+            pad(_pack(record), STEP_BYTES),
+            associated=_associated(account, memory, revision),
+            nonce=nonce,
+        )
+    )
+
+
+def open_record(
+    key: NamespaceKey, account: AccountId, memory: uuid.UUID, revision: int, sealed: bytes
+) -> IndexRecord:
+    """Return the record that was sealed for this revision.
+
+    Raises:
+        CryptoError: of another version, memory, revision, key or account; altered.
+    """
+    if not sealed.startswith(_VERSION):
+        raise CryptoError("unknown version")
+    padded = aead_open(
+        key.index_record,
+        sealed[MARK_BYTES:],
+        associated=_associated(account, memory, revision),
+        nonce=sealed[1:MARK_BYTES],
+    )
+    return _unpack(unpad(padded, STEP_BYTES))
+
+
+def mark_of(sealed: bytes | None) -> bytes | None:
+    """Return by what a sealed record is told from any other of its row; None without one."""
+    return None if sealed is None else bytes(sealed[:MARK_BYTES])
+
+
+def _associated(account: AccountId, memory: uuid.UUID, revision: int) -> bytes:
+    return _VERSION + account + memory.bytes + u32(revision)
+
+
+def _pack(record: IndexRecord) -> bytes:
+    vectors, dim = record.vectors.shape
+    head = _HEAD.pack(
+        record.length, record.source is not None, record.source or 0, len(record.tokens)
+    )
+    parts = (
+        record.tokens.astype(">i8").tobytes(),
+        record.frequencies.tobytes(),
+        _VECTORS.pack(vectors, dim if vectors else 0),
+        record.vectors.tobytes(),
+    )
+    return head + b"".join(parts)
+
+
+def _unpack(plain: bytes) -> IndexRecord:
+    """Return the record that these bytes are, all of them.
+
+    Raises:
+        CryptoError: they are none.
+    """
+    if len(plain) < _HEAD.size:
+        raise CryptoError(_NO_RECORD)
+    length, has_source, source, count = _HEAD.unpack_from(plain)
+    words_end = _HEAD.size + count * (_TOKEN_BYTES + 1)
+    vectors_at = words_end + _VECTORS.size
+    if len(plain) < vectors_at or has_source > 1:
+        raise CryptoError(_NO_RECORD)
+    vectors, dim = _VECTORS.unpack_from(plain, words_end)
+    if len(plain) != vectors_at + vectors * dim or bool(vectors) != bool(dim):
+        raise CryptoError(_NO_RECORD)
+    tokens = np.frombuffer(plain, ">i8", count, _HEAD.size).astype(np.int64)
+    at = _HEAD.size + count * _TOKEN_BYTES
+    return IndexRecord(
+        length,
+        source if has_source else None,
+        tokens,
+        np.frombuffer(plain, np.uint8, count, at),
+        np.frombuffer(plain, np.int8, vectors * dim, vectors_at).reshape(vectors, dim),
+    )
