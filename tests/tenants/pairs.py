@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from relayer.app import build_app
 from relayer.clock import to_ms, utc_now
@@ -35,6 +36,8 @@ from tests.tenants.scene import (
     Watched,
     guarded,
 )
+
+STATE: Final = ("id", "revision", "pinned", "review", "stale", "superseded_at", "superseded_by")
 
 
 def nobodys(value: str) -> str:
@@ -65,6 +68,8 @@ async def pairs_on(scene: Scene) -> dict[str, list[Pair]]:
     plain["sealed bytes"] = [Pair(turn["blob"], _retold(turn)["blob"])]
     plain["archived memory"] = [Pair(memory, other)]
     plain["archived episode"] = [Pair(turn, _retold(turn))]
+    state = {name: memory[name] for name in STATE} | {"expires_at": memory["given_expires_at"]}
+    plain["archived state"] = [Pair(state, state | {"id": nobodys(memory["id"])})]
     plain["archived account"] = [Pair(account, account | {"relayer": os.urandom(32).hex()})]
     stone = next(t for t in records["tombstones"] if t["id"] == own["gone"])
     plain["archived tombstone"] = [

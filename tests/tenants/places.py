@@ -48,6 +48,7 @@ KINDS: Final[Mapping[str, str]] = {
     "/v1/import tombstones": "archived tombstone",
     "/v1/import memories": "archived memory",
     "/v1/import episodes": "archived episode",
+    "/v1/import states": "archived state",
 }
 # What belongs to nobody: words, numbers, choices, times, and containers of the above.
 NOTHING: Final = frozenset(

@@ -362,7 +362,7 @@ async def test_what_is_named_is_real(scene: Scene) -> None:
             if (absent.status, absent.body) != (found.status, found.body):
                 proven.add(place.kind)
     assert {"account", "memory", "episode", "run", "namespace", "blob", "key"} <= proven
-    assert {"archived memory", "archived episode", "archived grant"} <= proven
+    assert {"archived memory", "archived episode", "archived state", "archived grant"} <= proven
 
 
 def test_an_id_that_the_matrix_does_not_know_fails_it() -> None:
