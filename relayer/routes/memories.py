@@ -1,7 +1,7 @@
 """Our own routes on memories: remember, analyze, list, get, and how far they are.
 
 Not here: what these do (`memories/memory.py`, `memories/analysis.py`), finding (`recalling.py`),
-changing (`correcting.py`), erasing (`forgetting.py`).
+changing (`corrections.py`), erasing (`forgetting.py`).
 """
 
 from collections.abc import Sequence
