@@ -30,6 +30,7 @@ from bench import (
     recall,
     remember,
     signing,
+    sync,
 )
 from bench.curves import drawn
 from bench.figures import Report
@@ -57,6 +58,7 @@ PARTS: Final[dict[str, Part]] = {
     "fairness": fairness,
     "process": process,
     "agents": agents,
+    "sync": sync,
     "million": million,
     "others": others,
     "models": models,
