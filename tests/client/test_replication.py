@@ -72,3 +72,15 @@ def test_what_one_side_decided_last_counts_without_the_file(skew_ms: int) -> Non
     here.decide(MEMORY, pinned=False)
     replicate((here, there), no_agreement())
     assert [side.rows[MEMORY]["pinned"] for side in (here, there)] == [False, False]
+
+
+def test_more_revisions_than_a_request_has_come_in_parts(
+    sides: tuple[ModelSide, ModelSide], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrelay.rows.PAGE_ITEMS_MAX", 4)
+    here, there = sides
+    for number in range(9):
+        here.edit(MEMORY, f"tea {number}")
+    replicate(sides, no_agreement())
+    assert sorted(row["revision"] for row in there.rows.values()) == list(range(1, 11))
+    assert there.rows[MEMORY]["blob_id"] == here.rows[MEMORY]["blob_id"]

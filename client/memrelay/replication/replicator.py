@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memrelay.errors import Invalid
+from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.replication.agreement import START, Agreement, Pair
 from memrelay.replication.conflicts import (
     make_tombstone,
@@ -138,7 +138,8 @@ class Replicator:
         if changes is None:
             self._agreement.restart(n)
             changes = self._sides[n].read_changes(START, names)
-            assert changes is not None
+        if changes is None:
+            raise UntrustedRelayer("rollback", f"{self._sides[n].url} withholds receipts.")
         if changes.is_rebuilt:
             for stone in self._sides[n].tombstones():
                 if stone["namespace"] in names or stone["namespace"] is None:
@@ -365,7 +366,8 @@ def _list_missing(
     has = {row["revision"] for row in there}
     if is_behind:
         between = [row for row in source[1:] if row["revision"] not in has]
-        return [source[0], *between, _as_earlier(there[0])]
+        # Right behind it: of many revisions, the first request has to have it.
+        return [source[0], _as_earlier(there[0]), *between]
     current = there[0]["revision"]
     return [row for row in source if row["revision"] not in has and row["revision"] < current]
 

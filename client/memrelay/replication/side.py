@@ -82,6 +82,7 @@ class Side:
         )
         changes = Changes(begin, is_whole=begin == START)
         stored: dict[str, int] = {}
+        newest: bytes | None = None
         while True:
             page = self.client.receipt_page(history.seq, _RECEIPTS_PAGE)
             for data in page.receipt_bytes:
@@ -91,12 +92,15 @@ class Side:
                     if begin == START:
                         raise
                     return None
+                newest = data
                 if receipt.namespace is None or receipt.namespace in names:
                     take_receipt(changes, receipt, stored)
             if not page.receipts:
                 if page.seq < history.seq or (begin != START and page.seq < begin.seq):
                     return None
                 changes.end = Position(history.seq, history.head)
+                if newest is not None:  # anybody can pose as a forerunner of the pinned key
+                    self.client.check_exported(newest)
                 return changes
 
     def tombstones(self) -> Iterator[Record]:
