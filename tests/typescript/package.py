@@ -17,7 +17,7 @@ from memrelay.archive_reader import open_archive
 from memrelay.archive_writer import export_archive
 from memrelay.secure_files import write_private
 from tests import generate_typescript
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, lasting_port, running_relayer
 
 PACKAGE = generate_typescript.PACKAGE
 RUN_S_MAX = 300
@@ -81,6 +81,17 @@ def test_a_real_relayer(relayer: RunningRelayer) -> None:
 
 def test_a_memory_for_models_of_the_ai_sdk(relayer: RunningRelayer) -> None:
     npm("test:ai", MEMRELAY_TEST_URL=relayer.url)
+
+
+def test_a_page_of_a_listed_origin_uses_the_client(
+    relayer: RunningRelayer, tmp_path: Path, model_dir: Path
+) -> None:
+    """In Chromium: preflights, streams and errors of one relayer; nothing of another one."""
+    port = lasting_port()
+    origins = f"https://app.example,http://127.0.0.1:{port}"
+    with running_relayer(tmp_path / "open", model_dir, RELAYER_CORS_ORIGINS=origins) as listing:
+        urls = {"MEMRELAY_TEST_URL": listing.url, "MEMRELAY_TEST_OTHER_URL": relayer.url}
+        npm("test:elsewhere", MEMRELAY_TEST_PAGE_PORT=str(port), **urls)
 
 
 def test_an_account_moves_between_relayers(
