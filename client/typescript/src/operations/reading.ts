@@ -10,11 +10,11 @@
 import { fromHex, sameBytes, toHex } from "../bytes.ts";
 import type { AnswerOf, Ending, Given, OperationName, Schemas } from "../description.ts";
 import { ConfigError, UntrustedRelayer } from "../errors.ts";
-import { LONG_ANSWER_BYTES_MAX, memoriesBytesMax } from "../exchange.ts";
+import { LONG_ANSWER_BYTES_MAX, memoriesBytesMax, sleep } from "../exchange.ts";
 import { normaliseNamespace } from "../sealed/names.ts";
 import {
   type Checkpoint,
-  followReceipts,
+  History,
   NO_HEAD,
   readCheckpoint,
   type Receipt,
@@ -26,6 +26,7 @@ import { checkAliases } from "../settings.ts";
 const RECALL_LIMIT = 10;
 const ASK_LIMIT = 5;
 const RECEIPTS_PAGE = 200;
+const SLICE_MS = 20; // of verifying without a pause: a page's thread is not to be held up
 /** What a recall drops unless it is told otherwise: results that have nothing to do with a query. */
 export const MIN_RELEVANCE = 0.3;
 
@@ -175,14 +176,20 @@ export class Reading {
       end ??= newest.seq;
       if (!known.has(end)) known.set(end, newest.head);
       const objects = parseList(page.receipts, "receipts").map((one) => parseBytes(one, "receipt"));
-      const found = followReceipts(objects, relayers, this.session.account, at);
-      for (const one of found) {
+      const history = new History(relayers, this.session.account, at);
+      let sinceMs = performance.now();
+      for (const data of objects) {
+        const one = history.follow(data);
+        if (performance.now() - sinceMs > SLICE_MS) {
+          await sleep(0, signal);
+          sinceMs = performance.now();
+        }
         if ((known.get(one.seq) ?? toHex(one.digest)) !== toHex(one.digest)) {
           throw new UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.");
         }
         followed.push(one);
       }
-      if (found.length === 0) break;
+      if (objects.length === 0) break;
       at = { seq: followed.at(-1)!.seq, head: followed.at(-1)!.digest };
       onProgress?.(followed.length, Math.max(at.seq, end) - start);
     }
