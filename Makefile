@@ -11,7 +11,7 @@ REQUIREMENTS := deploy/requirements
 # More than there are processors: tests wait for other processes for half of their time.
 WORKERS ?= 5
 
-.PHONY: help setup demo serve wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-typescript typescript-types test-pgbouncer test-postgres16 test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve console wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-typescript typescript-types test-pgbouncer test-postgres16 test-deploy test-console torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -31,24 +31,44 @@ help:
 	@echo "make bench   measures speed against baselines of the same run; BENCH=\"recall --quick\" is less"
 	@echo "make bench BENCH=models   what real small models make of conversations (650 MB, x86-64)"
 	@echo "make bench-others   ... against mem0 and memsearch, installed into ./.venv-bench (500 MB)"
+	@echo "make test-console   the console in a real Chromium; needs it and npm, installs into ./.console-tests (15 MB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
+	@echo "make console  what relayers serve at /console; needs Node 20 and npm, and set-up does it where they are"
 	@echo "make wheels  the wheels of relayer and client, into ./dist"
 	@echo "make release KEY=FILE   wheels, hashes, a bill of materials and a manifest signed by that key, into ./dist/release"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
-setup: .venv/.model
+setup: .venv/.model .venv/.console
 ifneq ($(filter setup,$(MAKECMDGOALS)),)
 	@echo "set-up: done; now type: make demo, or make serve"
 endif
 
-demo: setup
+demo: .venv/.model
 	@$(BIN)/python deploy/demo/demo.py
 
 serve: setup
 	@exec $(BIN)/relayer serve --data-dir data
 
+# The page of /console, from TypeScript, put where both wheels take it from. Every package by its
+# hash; none of them runs a script.
+CONSOLE := client/console
+CONSOLE_SOURCES := $(CONSOLE)/package-lock.json $(CONSOLE)/build.mjs $(wildcard $(CONSOLE)/src/* $(CONSOLE)/src/*/* client/typescript/src/* client/typescript/src/*/*)
+NPM_CI := npm ci --silent --no-fund --no-audit --ignore-scripts
+
+console:
+	@command -v npm >/dev/null || { echo "console needs Node 20 or later and npm"; exit 1; }
+	@$(NPM_CI) --prefix $(CONSOLE)
+	@node $(CONSOLE)/build.mjs
+
+# A clone needs Python and make only: without Node, or without what npm has to fetch, all else works.
+.venv/.console: $(CONSOLE_SOURCES) | .venv/.runtime
+	@if ! command -v npm >/dev/null; then echo "set-up: no console, which needs Node 20 and npm; all else works"; \
+		else echo "set-up: building the console"; $(MAKE) --no-print-directory console || \
+		echo "set-up: the console was not built; make console tries again, and all else works"; fi
+	@touch $@
+
 # What an earlier build left in build/lib would be packed again.
-wheels: .venv/.runtime
+wheels: .venv/.runtime .venv/.console
 	@rm -rf build/lib client/build dist/memrelay*.whl
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . ./client
 	@ls dist/memrelay*.whl
@@ -57,7 +77,7 @@ OUT ?= dist/release
 
 release: .venv-release/.ready
 	@test -n "$(KEY)" || { echo "release needs a signing key: KEY=FILE (deploy/release/README.md)"; exit 1; }
-	@.venv-release/bin/python deploy/release/release.py --key "$(KEY)" --out "$(OUT)"
+	@.venv-release/bin/python deploy/release/release.py --key "$(KEY)" --out "$(OUT)" --console
 
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.
@@ -144,7 +164,23 @@ test-memwal-ts: .venv/.dev .venv/.model .memwal-ts/.installed
 	@command -v npm >/dev/null || { echo "test-memwal-ts needs npm"; exit 1; }
 	@mkdir -p $(MEMWAL_TS)
 	@cp $(MEMWAL_TS_PINS) $(MEMWAL_TS)
-	@npm ci --silent --no-fund --no-audit --ignore-scripts --prefix $(MEMWAL_TS)
+	@$(NPM_CI) --prefix $(MEMWAL_TS)
+	@touch $@
+
+# The same script takes the pictures of README.
+CONSOLE_TESTS := $(CURDIR)/.console-tests
+CONSOLE_TESTS_PINS := tests/console/package.json tests/console/package-lock.json
+
+test-console: .venv/.dev .venv/.model .venv/.console .console-tests/.installed
+	@mkdir -p build/console
+	@CONSOLE_TESTS=$(CONSOLE_TESTS) CONSOLE_PICTURES=$(CURDIR)/build/console \
+		$(BIN)/python -m pytest -q -s tests/console/views.py
+
+.console-tests/.installed: $(CONSOLE_TESTS_PINS)
+	@command -v npm >/dev/null || { echo "test-console needs npm"; exit 1; }
+	@mkdir -p $(CONSOLE_TESTS)
+	@cp $(CONSOLE_TESTS_PINS) $(CONSOLE_TESTS)
+	@$(NPM_CI) --prefix $(CONSOLE_TESTS)
 	@touch $@
 
 # The TypeScript client: every package by its hash; none of them runs a script.
@@ -158,7 +194,7 @@ typescript-types: .venv/.dev $(TYPESCRIPT)/node_modules/.installed
 
 $(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
 	@command -v npm >/dev/null || { echo "the TypeScript client needs npm"; exit 1; }
-	@npm ci --silent --no-fund --no-audit --ignore-scripts --prefix $(TYPESCRIPT)
+	@$(NPM_CI) --prefix $(TYPESCRIPT)
 	@touch $@
 
 # PgBouncer is no Python package; the system's package manager has it.
@@ -335,4 +371,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts .console-tests $(CONSOLE)/node_modules relayer/http/console_files client/memrelay/console_files $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

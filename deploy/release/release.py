@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--key", type=Path, required=True, help="file with the signing key")
     parser.add_argument("--out", type=Path, default=ROOT / "dist/release", help="a new folder")
     parser.add_argument("--commit", default="HEAD", help="what to release (HEAD)")
+    parser.add_argument("--console", action="store_true", help="with the console; needs npm")
     args = parser.parse_args()
     try:
         key = read_key(args.key)
@@ -53,7 +54,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=args.out.parent) as scratch:
             folder = Path(scratch) / "release"
             folder.mkdir()
-            version = fill(folder, Path(scratch), commit)
+            version = fill(folder, Path(scratch), commit, with_console=args.console)
             files = list(folder.iterdir())
             write_manifest(folder, key, version=version, commit=commit.id, files=files)
             folder.rename(args.out)
@@ -79,10 +80,12 @@ def find_commit(name: str) -> Commit:
     return Commit(commit, int(time_s))
 
 
-def fill(folder: Path, scratch: Path, commit: Commit) -> str:
+def fill(folder: Path, scratch: Path, commit: Commit, *, with_console: bool) -> str:
     """Put all files but the manifest into `folder`, and return the version."""
     checkout = scratch / "checkout"
     export(commit, checkout)
+    if with_console:
+        build_console(checkout)
     wheels = {name: build(checkout / project, folder, commit) for name, project in PACKAGES.items()}
     versions = {wheel.name.split("-")[1] for wheel in wheels.values()}
     if len(versions) != 1:
@@ -115,6 +118,20 @@ def export(commit: Commit, folder: Path) -> None:
         for member in tar:
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
             tar.extract(member, folder)
+
+
+def build_console(checkout: Path) -> None:
+    """Build what both wheels have of the console, from packages that are pinned by their hashes.
+
+    Raises:
+        ReleaseError: Node is not there, or its packages could not be fetched.
+    """
+    if shutil.which("npm") is None:
+        raise ReleaseError("the console needs Node 20 or later and npm")
+    console = checkout / "client/console"
+    options = ("--silent", "--no-fund", "--no-audit", "--ignore-scripts")
+    _run("npm", "ci", *options, "--prefix", str(console))
+    _run("node", str(console / "build.mjs"))
 
 
 def build(project: Path, folder: Path, commit: Commit) -> Path:

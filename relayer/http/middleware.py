@@ -52,16 +52,17 @@ _MESSAGES: Final = {
 DECODED_AT_ONCE: Final = 64 * 2**10  # bytes of a body; longer ones in a thread
 TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
-POLICY: Final = "policy"  # in a request's state: the answer's own content security policy
+HEADERS: Final = "headers"  # in a request's state: headers that stand in place of `_HEADERS`
 REFUSAL: Final = "refusal"  # in a request's state: what its line in the log says of an error
-_HEADERS: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
-_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
+_HEADERS: Final = {
+    b"x-content-type-options": b"nosniff",
+    b"cache-control": b"no-store",
+    b"referrer-policy": b"no-referrer",
+    b"x-frame-options": b"DENY",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+}
+_HEADERS_SENT: Final = tuple(_HEADERS.items())
 
 
 class JsonRequest(Request[Any, Any, Any]):
@@ -244,10 +245,9 @@ class RequestMiddleware:
                     message = await self._send_alone(scope, message, send)
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                policy = scope["state"].get(POLICY, _POLICY)
+                own = scope["state"].get(HEADERS)
                 extra = [
-                    *_HEADERS,
-                    (b"content-security-policy", policy),
+                    *((_HEADERS | own).items() if own else _HEADERS_SENT),
                     (b"x-request-id", request_id.encode()),
                 ]
                 slot = scope["state"].get(concurrency.STATE)

@@ -1,10 +1,12 @@
-"""The two pages for people who open a relayer's address in a browser: `/` and `/docs`.
+"""The pages for people who open a relayer's address in a browser: `/`, `/docs` and `/console`.
 
-Not here: what stands on `/docs` (`reference.py`), routes for programs (`routes/`).
+Not here: what stands on `/docs` (`reference.py`), the files of the console (`console.py`), routes
+for programs (`routes/`).
 
 - A page is sent for GET with an `Accept` that names HTML. All else goes on to the application, so
-  programs get the same JSON at these two paths as at every path that is no route.
-- They have no script, ask nobody else for anything, and hold nothing of any account.
+  programs get the same JSON at these paths as at every path that is no route.
+- They ask nobody else for anything, and hold nothing of any account. The console alone has a
+  script.
 - Links are relative, or begin with the prefix of the public URL: they lead right behind a proxy.
 """
 
@@ -20,8 +22,9 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from markupsafe import Markup
 
 from relayer import __version__
+from relayer.http.console import PAGE, Console
 from relayer.http.headers import header
-from relayer.http.middleware import POLICY
+from relayer.http.middleware import HEADERS
 from relayer.http.public_url import PublicUrl
 from relayer.http.reference import reference
 
@@ -92,6 +95,8 @@ _FRONT: Final = Markup("""
 <p>Then keep a memory, and find it:</p>
 <pre>memrelay remember "Anna prefers tea."
 memrelay recall "What does Anna drink?"</pre>
+<p>To look at a memory here, open <a href="{base}console">the console</a>. Keys stay in the
+browser.</p>
 <p>If something does not work, <code>memrelay doctor</code> says what is wrong and what to type.</p>
 <h2>Documentation</h2>
 <ul>
@@ -112,10 +117,22 @@ Programs read <a href="{base}schema/openapi.json">the OpenAPI document</a> that 
 of.</p>
 {reference}
 """)
+_NO_CONSOLE: Final = Markup("""
+<p><a href="{base}">This relayer</a></p>
+<h1>The console is not built</h1>
+<p>The console shows people their memory. It is built where Node is there, and this relayer was set
+up without it. All else works.</p>
+<p>Whoever runs this relayer builds it in the checkout, with Node 20 or later and npm, and starts
+the relayer again:</p>
+<pre>make console</pre>
+<p>A relayer that was installed from a wheel needs one that was made after that:</p>
+<pre>make console wheels</pre>
+""")
+_CONSOLE: Final = "/console"
 
 
 class Pages:
-    """ASGI middleware that answers browsers at `/` and `/docs`."""
+    """ASGI middleware that answers browsers at `/`, `/docs` and `/console`."""
 
     def __init__(
         self,
@@ -130,18 +147,21 @@ class Pages:
         self._document = document
         self._is_well = is_well
         self._public_url = public_url
+        self._console = Console()
         self._base = f"{public_url.prefix}/" if public_url.prefix else "./"
         self._docs = b""
-        self._pages = {"/": self._front, "/docs": self._reference}
+        self._pages = {"/": self._front, "/docs": self._reference, _CONSOLE: self._no_console}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a page, or pass the request on."""
         is_get = scope["type"] == ScopeType.HTTP and scope["method"] == "GET"
+        if is_get and await self._send_console(scope, send):
+            return
         make = self._pages.get(scope["path"]) if is_get else None
         if make is None or not _takes_html(scope):
             await self._app(scope, receive, send)
             return
-        scope["state"][POLICY] = CONTENT_POLICY.encode()
+        scope["state"][HEADERS] = {b"content-security-policy": CONTENT_POLICY.encode()}
         scope["path_template"] = scope["path"]  # for the line in the log
         body = await make(Request(scope, receive, send))
         headers = [
@@ -152,6 +172,26 @@ class Pages:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
+    async def _send_console(self, scope: Scope, send: Send) -> bool:
+        """Answer with a file of the console, if the request is for one; return whether it is."""
+        place, _, name = scope["path"].removeprefix("/").partition("/")
+        if f"/{place}" != _CONSOLE or name == PAGE or not (name or _takes_html(scope)):
+            return False
+        if scope["path"] == f"{_CONSOLE}/":  # the page's addresses are relative to the other one
+            headers = [(b"location", b"../console"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 308, "headers": headers})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return True
+        answer = self._console.answer(name or PAGE, scope)
+        if answer is None:
+            return False
+        scope["state"][HEADERS] = answer.own
+        scope["path_template"] = f"{_CONSOLE}/{{file}}" if name else _CONSOLE
+        status, headers = answer.status, answer.headers
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        return True
+
     async def _front(self, request: Request[Any, Any, Any]) -> bytes:
         body = _FRONT.format(
             state=_WELL if await self._is_well() else _ILL,
@@ -160,6 +200,9 @@ class Pages:
             version=__version__,
         )
         return _page("memrelay", body)
+
+    async def _no_console(self, _: Request[Any, Any, Any]) -> bytes:
+        return _page("The console is not built", _NO_CONSOLE.format(base=self._base))
 
     async def _reference(self, _: Request[Any, Any, Any]) -> bytes:
         if not self._docs:  # anybody may ask for it, so it is made once

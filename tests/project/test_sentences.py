@@ -19,6 +19,7 @@ PLAIN = {
     "client/README.md": (17.0, 0.0),
     "client/docs/agents.md": (17.0, 0.0),
     "client/docs/coding-agents.md": (17.0, 0.0),
+    "client/docs/console.md": (17.0, 0.0),
     "client/docs/hermes.md": (17.0, 0.0),
     "client/docs/import-export.md": (17.0, 0.0),
     "client/docs/mcp.md": (17.0, 0.0),

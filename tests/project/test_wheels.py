@@ -29,7 +29,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A build works inside the project's folder: on a copy, it meets neither another worker's build
     # nor what an earlier one left there.
     checkout = folder / "checkout"
-    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    shutil.copytree(
+        ROOT, checkout, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "node_modules")
+    )
     for project in (checkout, checkout / "client"):
         run(
             sys.executable,

@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "namespaces": "Show the namespaces, or change how one keeps and is searched.",
         "usage": "Show what the account uses of what it may use.",
     },
+    "console": {"console": "Serve the console here, for a browser on this machine."},
     "stats": {"stats": "Count memories by day, writer, kind and namespace."},
     "timeline": {"timeline": "Show memories under the day, week or month they are of."},
     "correcting": {
@@ -94,7 +95,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "every day": (
         *("remember", "recall", "ask", "list", "get", "timeline", "edit", "forget", "review"),
-        *("stats", "status", "export"),
+        *("stats", "status", "export", "console"),
     ),
     "keys and agents": ("keys", "agents", "rotate"),
     "what memories are and become": (

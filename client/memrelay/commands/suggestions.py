@@ -44,6 +44,7 @@ _COMMANDS: Mapping[str, str] = {
     "namespaces": "namespace ns spaces",
     "usage": "quota size du",
     "stats": "statistics count counts summary overview top",
+    "console": "browser ui gui web dashboard",
     "timeline": "calendar journal diary chronology",
     "verify": "audit prove",
     "rotate": "rekey renew",

@@ -1,0 +1,197 @@
+// What the console asks of a relayer for one key: each view uses this, and none the client beneath.
+//
+// - Every answer and receipt was verified by the client before it comes here.
+// - Requests name at most 16 namespaces: more are asked for in groups, one after the other.
+
+import {
+  Client,
+  fromBase64,
+  fromHex,
+  makeFingerprint,
+  readJoinRequests,
+  readReceipt,
+  type Receipt as ChainReceipt,
+  type Schemas,
+  toHex,
+} from "../../typescript/src/index.ts";
+import type { Doubts, History, Hit, Key, Memory, Namespace, Page, Recalled, Usage } from "./records.ts";
+import { texts } from "./texts.ts";
+
+export const NAMESPACES_MAX = 16;
+
+export interface Changes {
+  readonly text?: string;
+  readonly tags?: string[];
+  readonly expires_at?: string | null;
+  readonly revision?: number;
+}
+
+export interface StateChanges {
+  readonly pinned?: boolean;
+  readonly review?: "approved" | "rejected";
+  readonly superseded_by?: string | null;
+}
+
+/** A receipt whose signature was checked in this browser. */
+export interface Receipt {
+  readonly seq: number;
+  readonly time: number;
+  readonly op: string;
+  readonly actor: string;
+  readonly ids: readonly string[];
+}
+
+export interface Joining {
+  readonly recipient: string;
+  readonly label: string;
+  readonly fingerprint: string;
+}
+
+export interface Wish {
+  readonly role: "owner" | "writer" | "reader";
+  /** Null gives the whole account. */
+  readonly namespaces: readonly string[] | null;
+  readonly label: string;
+}
+
+/** Tells how many receipts were followed, of how many. */
+export type Progress = (done: number, total: number) => void;
+
+/** The client, with what it knows of its own key. */
+export class KeyClient extends Client {
+  /** Returns the roles that this key's verified grants give. */
+  async roles(): Promise<ReadonlySet<string>> {
+    return (await this.session.keyring()).roles;
+  }
+}
+
+export class Access {
+  readonly #client: KeyClient;
+  #receipts: readonly Receipt[] = [];
+
+  constructor(
+    client: KeyClient,
+    readonly relayerKey: string,
+    readonly isOwner: boolean,
+  ) {
+    this.#client = client;
+  }
+
+  get accountId(): string {
+    return this.#client.accountId;
+  }
+
+  get publicKey(): string {
+    return this.#client.publicKey;
+  }
+
+  namespaces(): Promise<readonly Namespace[]> {
+    return this.#client.namespaces();
+  }
+
+  async recall(query: string, namespaces: readonly string[], limit: number): Promise<Recalled> {
+    const found = await this.#client.recall(query, { namespaces: [...namespaces], limit, explain: true });
+    return { ...found, results: found.results.map((hit) => readable(hit) as Hit) };
+  }
+
+  async list(namespaces: readonly string[], limit: number, cursor: string | null): Promise<Page> {
+    const page = await this.#client.list({
+      namespaces: [...namespaces],
+      limit,
+      state: "all",
+      cursor: cursor ?? undefined,
+    });
+    return { ...page, memories: page.memories.map(readable) };
+  }
+
+  async get(id: string, namespace: string | undefined): Promise<Memory> {
+    return readable(await this.#client.get(id, { namespace }));
+  }
+
+  async history(id: string, namespace: string | undefined): Promise<History> {
+    const found = await this.#client.history(id, { namespace });
+    return { ...found, revisions: found.revisions.map(readable) };
+  }
+
+  async edit(memory: Memory, changes: Changes): Promise<Receipt | null> {
+    const answer = await this.#client.edit(memory.id, { ...changes, namespace: memory.namespace });
+    return this.#receipt(answer.receipt);
+  }
+
+  async setState(id: string, changes: StateChanges): Promise<Receipt | null> {
+    return this.#receipt((await this.#client.setState(id, changes)).receipt);
+  }
+
+  async forget(id: string): Promise<Receipt | null> {
+    return this.#receipt((await this.#client.forget(id)).receipt);
+  }
+
+  /** Returns a page of what waits for a decision; the cursor names a group of namespaces, too. */
+  async review(cursor: string | null): Promise<Doubts> {
+    const [group, inner] = cursor === null ? [0, null] : (JSON.parse(cursor) as [number, string | null]);
+    const names = (await this.namespaces()).map((one) => one.name);
+    const some = names.slice(group * NAMESPACES_MAX, (group + 1) * NAMESPACES_MAX);
+    if (some.length === 0) return { memories: [], next_cursor: null };
+    const page = await this.#client.review({ namespaces: some, cursor: inner ?? undefined });
+    const isLast = names.length <= (group + 1) * NAMESPACES_MAX;
+    const next = page.next_cursor ? [group, page.next_cursor] : isLast ? null : [group + 1, null];
+    return {
+      memories: page.memories.map((one) => ({ ...one, ...readable(one), others: (one.others ?? []).map(readable) })),
+      next_cursor: next && JSON.stringify(next),
+    };
+  }
+
+  /** Verifies the account's chain of receipts to its end, and returns all of it. */
+  async receipts(progress: Progress): Promise<readonly Receipt[]> {
+    const found = await this.#client.receipts({ onProgress: progress });
+    this.#receipts = [...this.#receipts, ...found.map(plain)];
+    return this.#receipts;
+  }
+
+  keys(): Promise<readonly Key[]> {
+    return this.#client.keys();
+  }
+
+  /** Reads a request to be let in; its signatures are verified. */
+  readJoinRequest(text: string): Joining {
+    const [request] = readJoinRequests(text);
+    return {
+      recipient: toHex(request!.recipient),
+      label: request!.label,
+      fingerprint: makeFingerprint(request!.recipient),
+    };
+  }
+
+  async admit(text: string, wish: Wish): Promise<void> {
+    const [request] = readJoinRequests(text);
+    await this.#client.admit(request!, wish);
+  }
+
+  async revoke(publicKey: string): Promise<void> {
+    await this.#client.revokeKey(publicKey);
+  }
+
+  usage(): Promise<Usage> {
+    return this.#client.usage();
+  }
+
+  #receipt(signed: string | null): Receipt | null {
+    if (signed === null) return null;
+    const account = fromHex(this.accountId.slice(2), 32, "account");
+    return plain(readReceipt(fromBase64(signed, "receipt"), fromHex(this.relayerKey, 32, "key"), account));
+  }
+}
+
+function readable(memory: Schemas["MemoryAnswer"]): Memory {
+  return { ...memory, text: memory.text ?? texts.unreadable };
+}
+
+function plain(receipt: ChainReceipt): Receipt {
+  return {
+    seq: receipt.seq,
+    time: receipt.timeMs,
+    op: receipt.op,
+    actor: toHex(receipt.actor),
+    ids: receipt.items.map((item) => item.id),
+  };
+}

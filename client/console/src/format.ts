@@ -1,0 +1,39 @@
+// Writes times, keys and numbers for people.
+
+import type { Memory } from "./records.ts";
+import { texts } from "./texts.ts";
+
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+const minute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+/** Returns a time in the zone of this browser. */
+export function formatTime(time: string | number | null, none: string = texts.none): string {
+  return time === null ? none : minute.format(new Date(time));
+}
+
+/** Returns the day of a time in the zone of this browser. */
+export function formatDay(time: string | number): string {
+  return day.format(new Date(time));
+}
+
+/** Returns a key or an id, shortened so that people can tell it from others. */
+export function shorten(id: string): string {
+  return id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
+}
+
+/** Returns who wrote a memory. */
+export function writerOf(memory: Memory, own: string): string {
+  if (memory.writer_label) return memory.writer_label;
+  return memory.writer === own ? texts.thisKey : texts.unnamedKey(shorten(memory.writer));
+}
+
+/** Returns what is special about a memory, in words. */
+export function marksOf(memory: Memory): string[] {
+  return [
+    memory.pinned && texts.pinned,
+    memory.state !== "active" && (texts.states[memory.state] ?? memory.state),
+    memory.review === "contradiction" && texts.contradiction,
+    memory.stale && texts.stale,
+    memory.status === "failed" && texts.failed,
+  ].filter((mark): mark is string => typeof mark === "string");
+}

@@ -1,0 +1,149 @@
+// Agents and keys: who may do what; admitting, revoking and rotating.
+
+import type { Wish } from "../access.ts";
+import type { Context } from "../context.ts";
+import { button, field, fill, h, prose, select, type Child } from "../dom.ts";
+import { formatDay, formatTime, shorten } from "../format.ts";
+import type { Key } from "../records.ts";
+import { announce, ask, attempt } from "../shell.ts";
+import { texts } from "../texts.ts";
+
+export function keysView(context: Context): HTMLElement {
+  const t = texts.keys;
+  const table = h("div", {}, h("p", { class: "hint" }, texts.loading));
+  const { isOwner } = context.access;
+  const refresh = async (): Promise<void> => {
+    const keys = await context.access.keys();
+    fill(table, keyTable(context, keys, isOwner, refresh));
+  };
+  void attempt(refresh);
+  return h(
+    "div",
+    {},
+    h("h1", {}, t.title),
+    h("p", { class: "hint" }, t.lead),
+    table,
+    isOwner ? [admitForm(context, refresh), rotation()] : h("p", { class: "notice" }, t.ownersOnly),
+  );
+}
+
+function nameOf(key: Key, own: string): string {
+  if (key.label) return key.label;
+  return key.public_key === own ? texts.thisKey : texts.unnamedKey(shorten(key.public_key));
+}
+
+function keyTable(context: Context, keys: readonly Key[], isOwner: boolean, refresh: () => Promise<void>): HTMLElement {
+  const t = texts.keys;
+  const own = context.access.publicKey;
+  const state = (key: Key): Child => {
+    if (key.revoked) return h("span", { class: "mark" }, t.revoked);
+    const isOver = key.expires_at !== null && Date.parse(key.expires_at) <= Date.now();
+    return isOver ? h("span", { class: "mark" }, t.expired) : formatTime(key.expires_at, texts.never);
+  };
+  const row = (key: Key): HTMLElement =>
+    h(
+      "tr",
+      { class: key.revoked ? "gone" : null },
+      h(
+        "th",
+        { scope: "row" },
+        nameOf(key, own),
+        " ",
+        h("code", { title: key.public_key }, shorten(key.public_key)),
+        key.public_key === own ? h("span", { class: "mark" }, texts.thisKey) : null,
+      ),
+      h("td", { "data-label": t.columns[1] }, t.roles[key.role] ?? key.role),
+      h("td", { "data-label": t.columns[2] }, key.namespaces === null ? t.whole : key.namespaces.map((one) => h("span", { class: "tag" }, one))),
+      h("td", { "data-label": t.columns[3] }, formatDay(key.created_at)),
+      h("td", { "data-label": t.columns[4] }, formatTime(key.last_used_at, texts.never)),
+      h("td", { "data-label": t.columns[5] }, state(key)),
+      isOwner
+        ? h("td", {}, key.revoked || key.public_key === own || key.role === "custodian" ? null : revokeButton(context, key, refresh))
+        : null,
+    );
+  const columns = isOwner ? t.columns : t.columns.slice(0, -1);
+  return h(
+    "table",
+    { class: "keys" },
+    h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, keys.map(row)),
+  );
+}
+
+function revokeButton(context: Context, key: Key, refresh: () => Promise<void>): HTMLElement {
+  const t = texts.keys;
+  const name = nameOf(key, context.access.publicKey);
+  return button(
+    t.revoke,
+    async () => {
+      let isDone = false;
+      await ask({
+        title: t.revokeTitle(name),
+        body: [h("p", {}, h("code", {}, key.public_key)), h("p", {}, prose(t.revokeSure))],
+        confirm: t.revoke,
+        isDangerous: true,
+        act: async () => {
+          await context.access.revoke(key.public_key);
+          isDone = true;
+        },
+      });
+      if (!isDone) return;
+      announce(t.revokeDone(name));
+      await attempt(refresh);
+    },
+    { class: "danger", "aria-label": `${t.revoke}: ${name}` },
+  );
+}
+
+function admitForm(context: Context, refresh: () => Promise<void>): HTMLElement {
+  const t = texts.keys;
+  const request = h("textarea", { rows: 4, spellcheck: "false", autocomplete: "off", class: "code" });
+  const wish = h("div");
+  const look = (): void => {
+    const joining = context.access.readJoinRequest(request.value);
+    const name = h("input", { type: "text", value: joining.label, maxlength: 128, autocomplete: "off" });
+    const where = h("textarea", { rows: 2, spellcheck: "false" }, joining.label);
+    const whereField = field(t.where, where, t.whereHelp);
+    const role = select(
+      [["writer", t.roles["writer"] ?? ""], ["reader", t.roles["reader"] ?? ""], ["owner", t.roles["owner"] ?? ""]],
+      "writer",
+      (value) => {
+        whereField.hidden = value === "owner";
+      },
+    );
+    const admit = async (): Promise<void> => {
+      const names = where.value.split(/[,\n]/).map((one) => one.trim()).filter(Boolean);
+      const label = name.value.trim() || joining.label;
+      const chosen = role.value as Wish["role"];
+      const namespaces = chosen === "owner" ? null : names;
+      await context.access.admit(request.value, { role: chosen, namespaces, label });
+      request.value = "";
+      fill(wish);
+      announce(t.admitted(label || shorten(joining.recipient)));
+      await refresh();
+    };
+    fill(
+      wish,
+      h("p", {}, t.asks(joining.label), " ", t.fingerprint(joining.fingerprint)),
+      h("p", {}, h("code", {}, joining.recipient)),
+      field(t.name, name),
+      field(t.role, role),
+      whereField,
+      h("div", { class: "buttons" }, button(t.admitDo, () => attempt(admit), { class: "primary" })),
+    );
+  };
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", {}, t.admit),
+    h("p", { class: "hint" }, prose(t.admitLead)),
+    field(t.request, request, t.requestHelp),
+    h("div", { class: "buttons" }, button(t.read, () => attempt(look))),
+    wish,
+  );
+}
+
+function rotation(): HTMLElement {
+  const t = texts.keys;
+  return h("section", { class: "card" }, h("h2", {}, t.rotate), h("p", {}, prose(t.rotateLead)));
+}

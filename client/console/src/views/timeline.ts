@@ -1,0 +1,121 @@
+// Memories by the time they are of or were stored: a chart of how many, and all of them below.
+
+import type { Context } from "../context.ts";
+import { field, fill, h, select } from "../dom.ts";
+import { formatDay } from "../format.ts";
+import { ROW_HEIGHT, barChart, memoryRow, type Bar } from "../parts.ts";
+import type { Memory } from "../records.ts";
+import { attempt } from "../shell.ts";
+import { texts } from "../texts.ts";
+import { virtualList } from "../virtual_list.ts";
+import { filterFields, filterMemories, type Filter } from "./list.ts";
+
+type Unit = "day" | "week" | "month";
+const BARS_MAX = 120;
+
+interface Dated {
+  readonly memory: Memory;
+  readonly time: number;
+  /** The first moment of its day, week or month. */
+  readonly period: number;
+}
+
+export function timelineView(context: Context): HTMLElement {
+  const t = texts.timeline;
+  const { store, access } = context;
+  const filter: Filter = { text: "", namespace: "", state: "active", kind: "", writer: "", tag: "" };
+  let unit: Unit = "week";
+  let byEvent = true;
+  const chart = h("div");
+  const list = virtualList<Dated | number>({
+    label: t.list,
+    rowHeight: ROW_HEIGHT,
+    row: (item) =>
+      typeof item === "number"
+        ? h("h2", { class: "row period" }, nameOf(item, unit))
+        : memoryRow(item.memory, access.publicKey),
+  });
+
+  const draw = (): void => {
+    const found = filterMemories(store.memories, filter)
+      .map((memory) => {
+        const time = Date.parse((byEvent ? memory.event_time : null) ?? memory.created_at);
+        return { memory, time, period: periodOf(time, unit) };
+      })
+      .sort((a, b) => b.time - a.time);
+    fill(chart, found.length ? barChart(countBars(found, unit), t.chart) : h("p", { class: "hint" }, store.isComplete ? t.empty : texts.loading));
+    list.show(withPeriods(found), true);
+  };
+  const filters = filterFields(filter, ["namespace", "kind", "writer", "tag"], draw);
+  filters.element.append(
+    field(t.by, select(Object.entries(t.units), unit, (value) => {
+      unit = value as Unit;
+      draw();
+    })),
+    field(t.time, select(Object.entries(t.times), "event", (value) => {
+      byEvent = value === "event";
+      draw();
+    })),
+  );
+  const refresh = (): void => {
+    filters.offer(store.memories, access.publicKey);
+    draw();
+  };
+  context.onLeave(store.watch(refresh));
+  queueMicrotask(refresh);
+  void attempt(() => store.load());
+  return h("div", { class: "full" }, h("h1", {}, t.title), filters.element, chart, list.element);
+}
+
+/** Returns the first moment of the day, week (from Monday) or month of a time, in this zone. */
+export function periodOf(time: number, unit: Unit): number {
+  const moment = new Date(time);
+  moment.setHours(0, 0, 0, 0);
+  if (unit === "week") moment.setDate(moment.getDate() - ((moment.getDay() + 6) % 7));
+  if (unit === "month") moment.setDate(1);
+  return moment.getTime();
+}
+
+function nextPeriod(start: number, unit: Unit): number {
+  const moment = new Date(start);
+  if (unit === "day") moment.setDate(moment.getDate() + 1);
+  if (unit === "week") moment.setDate(moment.getDate() + 7);
+  if (unit === "month") moment.setMonth(moment.getMonth() + 1);
+  return moment.getTime();
+}
+
+function countBars(found: readonly Dated[], unit: Unit): Bar[] {
+  const counts = new Map<number, number>();
+  for (const { period } of found) counts.set(period, (counts.get(period) ?? 0) + 1);
+  const [newest, oldest] = [found[0]?.period ?? 0, found.at(-1)?.period ?? 0];
+  // From the newest backwards: a chart of a hundred years would show nothing.
+  const first = Math.max(oldest, periodOf(newest - BARS_MAX * 32 * 86_400_000, unit));
+  const starts: number[] = [];
+  for (let start = first; start <= newest; start = nextPeriod(start, unit)) starts.push(start);
+  const all = starts.slice(-BARS_MAX);
+  return all.map((start) => {
+    const value = counts.get(start) ?? 0;
+    return { label: formatDay(start), value, title: texts.timeline.bar(nameOf(start, unit), value) };
+  });
+}
+
+const month = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
+
+function nameOf(start: number, unit: Unit): string {
+  if (unit === "month") return month.format(start);
+  if (unit === "day") return formatDay(start);
+  const end = new Date(nextPeriod(start, "week"));
+  end.setDate(end.getDate() - 1);
+  return `${formatDay(start)} – ${formatDay(end.getTime())}`;
+}
+
+function withPeriods(found: readonly Dated[]): (Dated | number)[] {
+  const rows: (Dated | number)[] = [];
+  let last: number | null = null;
+  for (const dated of found) {
+    if (dated.period !== last) rows.push(dated.period);
+    last = dated.period;
+    rows.push(dated);
+  }
+  return rows;
+}

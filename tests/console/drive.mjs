@@ -1,0 +1,389 @@
+// Uses the console in a real Chromium as a person does, and prints what came of it as JSON.
+//
+//   node drive.mjs SCENE FOLDER
+//
+// SCENE is a JSON file of `views.py`: addresses, files, and what stands in the account. FOLDER has
+// the packages. Pictures go to the scene's folder. Steps are found by role and name, as a screen
+// reader finds them; the texts come from here, so that a changed word is noticed.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [sceneFile, packages] = process.argv.slice(2);
+const require = createRequire(join(packages, "x.js"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const scene = JSON.parse(readFileSync(sceneFile, "utf8"));
+const report = { requests: [], violations: [], console: [], steps: [], tasks: {} };
+const PASSPHRASE = "a passphrase of several words";
+
+const browser = await chromium.launch({
+  executablePath: scene.chromium,
+  args: ["--no-sandbox", "--disable-dev-shm-usage"],
+});
+
+/** Opens a page whose every request, message and error is kept in the report. */
+async function open(options = {}) {
+  const { initial, ...given } = options;
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 860 },
+    locale: "en-GB",
+    timezoneId: "Europe/Lisbon",
+    acceptDownloads: true,
+    ...given,
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30_000);
+  page.on("console", (message) => {
+    // Chromium says so of every answer that is no 2xx; what the page makes of it is looked at.
+    const isWrong = ["error", "warning"].includes(message.type());
+    if (isWrong && !message.text().startsWith("Failed to load resource")) {
+      report.console.push(message.text());
+    }
+  });
+  page.on("pageerror", (error) => report.console.push(String(error)));
+  context.on("request", (request) =>
+    report.requests.push({
+      url: request.url(),
+      method: request.method(),
+      headers: request.headers(),
+      body: request.postData() ?? "",
+    }),
+  );
+  if (initial) await initial(page);
+  await page.goto(scene.url);
+  return page;
+}
+
+const byName = (page, role, name) => page.getByRole(role, { name, exact: true });
+const press = (page, name) => byName(page, "button", name).click();
+const goTo = async (page, name) => {
+  await byName(page, "link", name).click();
+  await byName(page, "heading", name).waitFor();
+};
+const step = (name, value = true) => report.steps.push([name, value]);
+
+async function look(page, name, picture = false) {
+  const found = await page.evaluate(`${axe}; axe.run()`);
+  for (const violation of found.violations) {
+    const nodes = violation.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 200)}: ${node.failureSummary}`);
+    report.violations.push({ view: name, rule: violation.id, nodes });
+  }
+  if (picture) await page.screenshot({ path: join(scene.folder, `${name}.png`) });
+}
+
+async function bringProfile(page, file) {
+  await page.getByLabel("Profile file").last().setInputFiles(file);
+  await press(page, "Open");
+  await byName(page, "heading", "Keep the keys in this browser?").waitFor();
+}
+
+async function openProfile(page, file) {
+  await bringProfile(page, file);
+  await press(page, "Go on");
+  await byName(page, "heading", "Search").waitFor();
+}
+
+async function ask(page, question) {
+  await page.getByLabel("What do you want to know?").fill(question);
+  await press(page, "Search");
+  await page.getByText(", best first").first().waitFor();
+}
+
+const toast = (page, text) => page.locator(".toast", { hasText: text }).first().waitFor();
+
+/** Keeps keys under a passphrase, locks, and opens them again; wrong words open nothing. */
+async function keepAndLock() {
+  const page = await open();
+  await look(page, "open");
+  await bringProfile(page, scene.profile);
+  await look(page, "keep");
+  await page.getByLabel("Yes, wrapped by a passphrase").check();
+  await page.getByLabel("Name of these keys in this browser").fill("laptop");
+  await page.getByLabel("Passphrase", { exact: true }).fill(PASSPHRASE);
+  await page.getByLabel("Passphrase again").fill("another one, mistyped");
+  await press(page, "Go on");
+  await page.getByText("The two passphrases differ.").waitFor();
+  await page.getByLabel("Passphrase again").fill(PASSPHRASE);
+  await press(page, "Go on");
+  await byName(page, "heading", "Search").waitFor();
+  await goTo(page, "Memories");
+  await page.getByText(scene.texts[0]).first().waitFor();
+  await press(page, "Lock");
+  await byName(page, "heading", "Open your memory").waitFor();
+  const left = await page.content();
+  step("nothing readable is left when it is locked", !scene.texts.some((text) => left.includes(text)));
+  const stored = await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }));
+  step("the browser stores", stored);
+  await page.getByLabel("Passphrase", { exact: true }).fill("not the right passphrase");
+  await byName(page, "button", "Open").first().click();
+  await page.getByText("That passphrase does not open these keys.").waitFor();
+  await page.getByLabel("Passphrase", { exact: true }).fill(PASSPHRASE);
+  await byName(page, "button", "Open").first().click();
+  await byName(page, "heading", "Memories").waitFor();
+  await page.reload();
+  await byName(page, "heading", "Open your memory").waitFor();
+  step("a page loaded anew is locked");
+  await press(page, "Take laptop out of this browser");
+  await press(page, "Take out");
+  await byName(page, "heading", "Keys kept in this browser").waitFor({ state: "detached" });
+  step("kept under a passphrase, and taken out");
+  await page.context().close();
+}
+
+/** Keeps keys under a passkey: a virtual authenticator stands in for a device's. */
+async function keepUnderPasskey() {
+  const page = await open({
+    initial: async (fresh) => {
+      const devtools = await fresh.context().newCDPSession(fresh);
+      await devtools.send("WebAuthn.enable");
+      await devtools.send("WebAuthn.addVirtualAuthenticator", {
+        options: {
+          protocol: "ctap2",
+          ctap2Version: "ctap2_1",
+          transport: "internal",
+          hasResidentKey: true,
+          hasUserVerification: true,
+          hasPrf: true,
+          isUserVerified: true,
+          automaticPresenceSimulation: true,
+        },
+      });
+    },
+  });
+  await bringProfile(page, scene.profile);
+  await page.getByLabel("Yes, wrapped by a passkey").check();
+  await press(page, "Go on");
+  await byName(page, "heading", "Search").waitFor();
+  const stored = await page.evaluate(() => JSON.stringify({ ...localStorage }));
+  step("under a passkey, the browser stores", stored);
+  await press(page, "Lock");
+  await press(page, "Open with the passkey");
+  await byName(page, "heading", "Search").waitFor();
+  step("kept under a passkey");
+  await page.context().close();
+}
+
+/** Leaves the page alone: it locks itself. */
+async function leaveAlone() {
+  const page = await open({ initial: (fresh) => fresh.clock.install() });
+  await openProfile(page, scene.profile);
+  await page.getByLabel("Lock after").selectOption("2 minutes");
+  await page.clock.fastForward("03:00");
+  await page.getByText("The console locked itself, because nobody used it.").waitFor();
+  step("locked when nobody used it");
+  await page.context().close();
+}
+
+async function useViews(page, suffix, isPictured) {
+  await ask(page, scene.question);
+  await page.getByText("Why this one").first().click();
+  await page.getByText("What its score is the sum of").first().waitFor();
+  await look(page, `search${suffix}`, isPictured);
+  for (const view of ["Memories", "Timeline", "Review", "Agents and keys", "Usage and export"]) {
+    await goTo(page, view);
+    await page.waitForTimeout(700);
+    await look(page, `${view.split(" ")[0].toLowerCase()}${suffix}`, isPictured);
+  }
+  await goTo(page, "Memories");
+  await page.locator("a.row", { hasText: scene.edited }).first().click();
+  await byName(page, "heading", "History").waitFor();
+  await look(page, `memory${suffix}`, isPictured);
+}
+
+/** Finds, reads, corrects, pins, lets expire and forgets one memory. */
+async function changeOne(page) {
+  await goTo(page, "Search");
+  await ask(page, scene.question);
+  await byName(page, "link", scene.answer).click();
+  await byName(page, "heading", "About it").waitFor();
+  await press(page, "Correct");
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Text").fill(scene.corrected);
+  await dialog.getByLabel("Tags").fill("drinks, anna");
+  await look(page, "correct");
+  await byName(dialog, "button", "Save").click();
+  await toast(page, "was signed by the relayer and verified here");
+  await byName(page, "heading", "Revision 2").or(page.getByText("Revision 2")).first().waitFor();
+  step("corrected", await page.locator("blockquote.memory-text").innerText());
+  await press(page, "Pin");
+  await byName(page, "button", "Unpin").waitFor();
+  step("pinned");
+  await press(page, "Set expiry");
+  await dialog.getByLabel("Expires at").fill("2031-05-04T10:00");
+  await byName(dialog, "button", "Save").click();
+  await page.getByText("4 May 2031").first().waitFor();
+  step("expires");
+  await press(page, "Verify the receipts");
+  await page.getByText("of the account hold together").waitFor();
+  step("receipts of it", await page.locator("tbody tr").count());
+  await look(page, "receipts");
+  await goTo(page, "Memories");
+  await page.getByLabel("Find in these texts").fill(scene.forgotten.slice(0, 20));
+  await page.getByText("1 of ", { exact: false }).first().waitFor();
+  await page.locator("a.row").first().focus();
+  await page.keyboard.press("Enter");
+  await press(page, "Forget");
+  await byName(page.getByRole("dialog"), "button", "Forget").click();
+  await toast(page, "The memory is erased.");
+  await byName(page, "heading", "Memories").waitFor();
+  step("forgotten", await page.locator("a.row", { hasText: scene.forgotten }).count());
+}
+
+async function decide(page) {
+  await goTo(page, "Review");
+  await byName(page, "button", "Keep the new one").first().waitFor();
+  await press(page, "Keep the new one");
+  await toast(page, "Decided.");
+  await byName(page, "button", "Reject it").first().click();
+  await page.getByText("Nothing waits for a decision.").waitFor();
+  step("decided");
+}
+
+async function followTime(page) {
+  await goTo(page, "Timeline");
+  await page.locator("a.row").first().waitFor();
+  await page.getByLabel("By", { exact: true }).selectOption("month");
+  await page.getByLabel("Tag").selectOption("infra");
+  const rows = await page.locator("a.row").allInnerTexts();
+  step("timeline of a tag", rows.map((row) => row.split("\n")[0]));
+  await page.getByLabel("Tag").selectOption("any");
+  await page.getByLabel("Stored by").selectOption("coder");
+  step("timeline of an agent", await page.locator("a.row").count());
+}
+
+async function rule(page) {
+  await goTo(page, "Agents and keys");
+  await page.getByLabel("Request").fill(scene.joinRequest);
+  await press(page, "Look at the request");
+  await page.getByText(scene.fingerprint).waitFor();
+  await page.getByLabel("Namespaces").fill("team");
+  await press(page, "Admit");
+  await toast(page, "phone is admitted.");
+  await byName(page, "button", "Revoke: phone").click();
+  await byName(page.getByRole("dialog"), "button", "Revoke").click();
+  await toast(page, "phone is revoked.");
+  step("keys", (await page.locator("table.keys tbody th").allInnerTexts()).length);
+}
+
+async function count(page) {
+  await goTo(page, "Usage and export");
+  await press(page, "Count the receipts");
+  await byName(page, "columnheader", "Week from").waitFor();
+  const waiting = page.waitForEvent("download");
+  await press(page, "Write the file");
+  const file = await waiting;
+  step("exported", readFileSync(await file.path(), "utf8"));
+}
+
+/** Goes by the keyboard alone: to the list, down its rows, into one, and back. */
+async function useKeyboard(page) {
+  await goTo(page, "Memories");
+  await page.getByLabel("Find in these texts").fill("");
+  await page.locator("a.row").first().waitFor();
+  await page.locator("a.row").first().focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("End");
+  const place = await page.evaluate(() => {
+    const row = document.activeElement?.closest("li");
+    return [row?.getAttribute("aria-posinset"), row?.getAttribute("aria-setsize")];
+  });
+  step("the End key leads to the last row", place[0] === place[1] && place[0] !== null);
+  await page.keyboard.press("Home");
+  await page.keyboard.press("Enter");
+  await byName(page, "heading", "About it").waitFor();
+  step("opened by the keyboard");
+}
+
+async function joinAndFound() {
+  const page = await open();
+  await page.getByLabel("New account").check();
+  await page.getByLabel("Name of the account").fill("made in the browser");
+  await press(page, "Make the account");
+  await page.getByText("These keys are in this browser alone.").waitFor();
+  await press(page, "Go on");
+  await goTo(page, "Memories");
+  await page.getByText("There are no memories here.").waitFor();
+  step("founded");
+  await press(page, "Lock");
+  await page.getByLabel("Join an account").check();
+  await page.getByLabel("Account", { exact: true }).fill(scene.account);
+  await page.getByLabel("Name of the key").fill("tablet");
+  await press(page, "Make the request");
+  const request = await page.getByLabel("Request", { exact: true }).inputValue();
+  await press(page, "Open");
+  await page.getByText("The relayer refuses this key").waitFor();
+  step("request", request);
+  await page.getByLabel("Recovery key").first().check();
+  await page.getByLabel("Account", { exact: true }).fill(scene.account);
+  await page.getByLabel("Recovery key").last().fill(scene.recovery);
+  await press(page, "Open");
+  await press(page, "Go on");
+  await byName(page, "heading", "Memories").waitFor();
+  step("opened by a recovery key");
+  await page.context().close();
+}
+
+/** Scrolls, filters and searches, and returns the longest task in milliseconds. */
+async function measure(profile, question) {
+  const page = await open({
+    initial: (fresh) =>
+      fresh.addInitScript(() => {
+        window.longest = 0;
+        new PerformanceObserver((list) => {
+          for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
+        }).observe({ type: "longtask", buffered: true });
+      }),
+  });
+  await openProfile(page, profile);
+  await page.evaluate(() => (window.longest = 0));
+  await goTo(page, "Memories");
+  await page.waitForFunction(() => /^[\d,]+ memories$/.test(document.querySelector(".count")?.textContent ?? ""), null, { timeout: 120_000 });
+  const rows = await page.locator(".count").innerText();
+  await page.locator(".virtual").hover();
+  for (let turn = 0; turn < 40; turn += 1) {
+    await page.mouse.wheel(0, 4000);
+    await page.waitForTimeout(30);
+  }
+  await page.locator("a.row").first().focus();
+  for (const key of ["End", "Home", "PageDown"]) await page.keyboard.press(key);
+  await page.getByLabel("Find in these texts").pressSequentially("number 7", { delay: 40 });
+  await page.waitForTimeout(300);
+  await goTo(page, "Timeline");
+  await page.getByLabel("By", { exact: true }).selectOption("day");
+  await page.waitForTimeout(300);
+  await goTo(page, "Search");
+  await ask(page, question);
+  const longest = await page.evaluate(() => window.longest);
+  await page.context().close();
+  return { rows, longest };
+}
+
+if (scene.measured) {
+  for (const [name, profile] of Object.entries(scene.measured)) {
+    report.tasks[name] = await measure(profile, "number 7");
+  }
+} else {
+  await keepAndLock();
+  await keepUnderPasskey();
+  await leaveAlone();
+  for (const [suffix, options] of Object.entries(scene.looks)) {
+    const page = await open(options);
+    await openProfile(page, scene.profile);
+    await useViews(page, suffix, true);
+    await page.context().close();
+  }
+  const page = await open();
+  await openProfile(page, scene.profile);
+  await changeOne(page);
+  await followTime(page);
+  await decide(page);
+  await rule(page);
+  await count(page);
+  await useKeyboard(page);
+  await page.context().close();
+  await joinAndFound();
+}
+await browser.close();
+process.stdout.write(JSON.stringify(report));
