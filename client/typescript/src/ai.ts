@@ -320,7 +320,8 @@ function quote(text: string): string {
 function escape(text: string): string {
   return [...text]
     .map((char) => {
-      const isSpecial = SPECIAL.test(char) || (char > "\u007f" && SPECIAL.test(char.normalize("NFKD")));
+      const isSpecial =
+        SPECIAL.test(char) || (char > "\u007f" && SPECIAL.test(char.normalize("NFKD")));
       return isSpecial || "\u02cb\u02f4\u2035".includes(char) ? `&#${char.codePointAt(0)};` : char;
     })
     .join("");

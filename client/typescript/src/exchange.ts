@@ -150,10 +150,13 @@ export class Countdown {
   extend(bytes: number): void {
     clearTimeout(this.#timer);
     const endMs = this.#startedMs + this.#timeoutMs + bytes / SLOWEST_BYTES_MS;
-    this.#timer = setTimeout(() => {
-      this.#isOver = true;
-      this.#ending.abort();
-    }, Math.max(0, endMs - performance.now()));
+    this.#timer = setTimeout(
+      () => {
+        this.#isOver = true;
+        this.#ending.abort();
+      },
+      Math.max(0, endMs - performance.now()),
+    );
   }
 
   /** Begins anew, as of a stream that showed a sign of life. */
@@ -175,7 +178,9 @@ export class Countdown {
     const code = (error as { cause?: { code?: unknown } } | null)?.cause?.code;
     return NEVER_SENT.includes(String(code))
       ? new TransportError("The relayer was not reached.", { cause: error, sent: false })
-      : new TransportError("The relayer was not reached, or the connection broke.", { cause: error });
+      : new TransportError("The relayer was not reached, or the connection broke.", {
+          cause: error,
+        });
   }
 }
 

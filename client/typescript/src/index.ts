@@ -8,7 +8,13 @@ export { Client, type ClientOptions, newProfile } from "./client.ts";
 export * from "./errors.ts";
 export type { Ending, Schemas } from "./description.ts";
 export type { Aliases, Custody, Profile } from "./settings.ts";
-export { MemoryTrustStore, pinTrust, readTrustState, type TrustState, type TrustStore } from "./trust.ts";
+export {
+  MemoryTrustStore,
+  pinTrust,
+  readTrustState,
+  type TrustState,
+  type TrustStore,
+} from "./trust.ts";
 
 export type { AskOptions, InNamespace, RecallOptions } from "./operations/reading.ts";
 export { MIN_RELEVANCE } from "./operations/reading.ts";

@@ -63,7 +63,12 @@ export interface Joined {
 
 /** Makes a key and its request to be let into somebody's account. */
 export async function requestToJoin(url: string, options: JoinOptions = {}): Promise<Joining> {
-  const { identity = Identity.generate(), accountId = null, label = "", holdsMs = HOLDS_MS } = options;
+  const {
+    identity = Identity.generate(),
+    accountId = null,
+    label = "",
+    holdsMs = HOLDS_MS,
+  } = options;
   const allowInsecure = options.allowInsecure ?? false;
   const session = newcomer(
     { url, allow_insecure: allowInsecure, relayer_key: options.relayerKey ?? null },

@@ -290,9 +290,7 @@ export class Session {
   /** The relayer's keys as far as they were seen, oldest first. */
   #keysSeen(): readonly Bytes[] {
     const objects = this.#trust.succession.map((text) => fromBase64(text, "successor"));
-    return objects.length === 0
-      ? []
-      : readSuccession(objects, readSuccessor(objects.at(-1)!).next);
+    return objects.length === 0 ? [] : readSuccession(objects, readSuccessor(objects.at(-1)!).next);
   }
 
   /**

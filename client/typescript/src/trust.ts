@@ -89,7 +89,8 @@ export function readTrustState(value: unknown): TrustState {
     return pick(state);
   } catch (error) {
     if (!(error instanceof Invalid)) throw error;
-    const told = "What this client has verified so far is damaged; compare receipts, then remove it.";
+    const told =
+      "What this client has verified so far is damaged; compare receipts, then remove it.";
     throw new ConfigError(told, { cause: error });
   }
 }

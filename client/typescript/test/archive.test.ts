@@ -62,10 +62,10 @@ test("an account moves with its history, and a second time changes nothing", asy
   const { results } = await moved.recall("When is the meeting?");
   assert.equal(results[0]?.text, "The meeting is on Tuesday.");
   const history = await moved.history(results[0]!.id);
-  assert.deepEqual(history.revisions.map((one) => one.text), [
-    "The meeting is on Tuesday.",
-    "The meeting is on Monday.",
-  ]);
+  assert.deepEqual(
+    history.revisions.map((one) => one.text),
+    ["The meeting is on Tuesday.", "The meeting is on Monday."],
+  );
   assert.equal((await moved.keys()).length, 2);
   assert.deepEqual(await importArchive(moved, archive), { unchanged: 32 });
   await client.edit(results[0]!.id, { text: "The meeting is on Friday." });

@@ -38,7 +38,9 @@ export async function openPage(page: Page): Promise<Result> {
   const profile = mkdtempSync(join(tmpdir(), "memrelay-chromium-"));
   const { port } = server.address() as AddressInfo;
   const url = `http://127.0.0.1:${port}/${page.query ?? ""}`;
-  const browser = spawn(PROGRAM, [...FLAGS, `--user-data-dir=${profile}`, url], { stdio: "ignore" });
+  const browser = spawn(PROGRAM, [...FLAGS, `--user-data-dir=${profile}`, url], {
+    stdio: "ignore",
+  });
   const ended = new Promise<never>((_, fail) => {
     browser.once("error", fail);
     browser.once("exit", (code) => fail(new Error(`${PROGRAM} ended with ${code}`)));

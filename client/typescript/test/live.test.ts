@@ -57,7 +57,10 @@ for (const custody of ["sealed", "managed"] as const) {
     const recalled = await client.recall("What does Anna drink?", { explain: true });
     assert.equal(recalled.results[0]?.text, "Anna prefers tea.");
     const page = await client.list({ tag: ["drinks"], after: new Date(Date.now() - 60_000) });
-    assert.deepEqual(page.memories.map((one) => one.id), [stored.id]);
+    assert.deepEqual(
+      page.memories.map((one) => one.id),
+      [stored.id],
+    );
     assert.equal((await client.get(stored.id)).text, "Anna prefers tea.");
     await assert.rejects(client.get(crypto.randomUUID()), NotFound);
   });
@@ -85,7 +88,10 @@ test("a memory is corrected, pinned, superseded and forgotten", async () => {
   assert.equal(edited.revision, 2);
   await assert.rejects(client.edit(id, { text: "On Friday.", revision: 1 }), Conflict);
   const history = await client.history(id);
-  assert.deepEqual(history.revisions.map((one) => one.revision), [2, 1]);
+  assert.deepEqual(
+    history.revisions.map((one) => one.revision),
+    [2, 1],
+  );
   assert.equal(history.revisions[0]?.source, null);
   assert.equal((await client.pin(id)).pinned, true);
   const other = await client.remember("The meeting was called off.");
@@ -196,11 +202,17 @@ test("events are told as they happen, and from a place on", async () => {
   const past = [];
   for await (const event of client.events({ after: 0, follow: false })) past.push(event);
   const written = past.filter((event) => event.type === "memory.written");
-  assert.deepEqual(written.flatMap((event) => event.ids), [first.id, second.id]);
+  assert.deepEqual(
+    written.flatMap((event) => event.ids),
+    [first.id, second.id],
+  );
   const rest = [];
   const after = written[0]!.place!;
   for await (const event of client.events({ after, follow: false })) rest.push(event);
-  assert.deepEqual(rest.filter((event) => event.receipt_seq !== null), [written[1]]);
+  assert.deepEqual(
+    rest.filter((event) => event.receipt_seq !== null),
+    [written[1]],
+  );
   const ending = new AbortController();
   const live = client.events({ after: written[1]!.place!, signal: ending.signal });
   const next = live.next();

@@ -22,7 +22,13 @@ import {
 } from "../src/bytes.ts";
 import { Invalid } from "../src/errors.ts";
 import { type JsonValue, hasMembers, readJson } from "../src/sealed/json.ts";
-import { accountBytes, accountText, checkEpoch, NamespaceKey, publicKeyBytes } from "../src/sealed/keys.ts";
+import {
+  accountBytes,
+  accountText,
+  checkEpoch,
+  NamespaceKey,
+  publicKeyBytes,
+} from "../src/sealed/keys.ts";
 import { settleNamespace } from "../src/sealed/names.ts";
 import { integer, readObject, textOf } from "../src/sealed/objects.ts";
 import {

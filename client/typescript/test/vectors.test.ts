@@ -16,6 +16,8 @@ for (const name of files) {
 }
 
 test("every operation has vectors", () => {
-  const used = files.map((name) => JSON.parse(readFileSync(new URL(name, FOLDER), "utf8")).operation);
+  const used = files.map(
+    (name) => JSON.parse(readFileSync(new URL(name, FOLDER), "utf8")).operation,
+  );
   assert.deepEqual([...new Set(used)].sort(), [...operations].sort());
 });

@@ -207,11 +207,7 @@ const OPERATIONS: Record<string, Operation> = {
     },
   },
   request: {
-    shape: [
-      "seed timestamp method target body nonce account_id",
-      "text public_key signature",
-      "",
-    ],
+    shape: ["seed timestamp method target body nonce account_id", "text public_key signature", ""],
     read: (given) => {
       const signer = identity(given.seed);
       const { timestamp: timestampS, method, target, nonce, account_id: accountId } = given;
@@ -330,7 +326,9 @@ const OPERATIONS: Record<string, Operation> = {
       };
     },
     rebuild: (given, output, madeWith) => {
-      const seeds = new Map(given.relayers.map((key: string, at: number) => [key, madeWith.seeds[at]]));
+      const seeds = new Map(
+        given.relayers.map((key: string, at: number) => [key, madeWith.seeds[at]]),
+      );
       const made = output.members.map((members: Json) =>
         sign("receipt", { members }, { seed: seeds.get(members.relayer) }),
       );
@@ -532,7 +530,8 @@ export async function checkVector(text: string): Promise<string | null> {
   if (vector.operation === "turn") {
     // A sum of so many entries, each times its place, may be so much farther off.
     const sizes = [found.weighted_sum, vector.output.weighted_sum];
-    if (!isSame(sizes[0], sizes[1], TURN_ERROR_MAX * vector.input.vector.size)) return "another sum";
+    if (!isSame(sizes[0], sizes[1], TURN_ERROR_MAX * vector.input.vector.size))
+      return "another sum";
     found.weighted_sum = sizes[1];
   }
   const tolerance = vector.operation === "turn" ? TURN_ERROR_MAX : 0;

@@ -95,7 +95,11 @@ export function checkRecord(record: ArchiveRecord): void {
  */
 export function namesOf(row: Row): string[] {
   const isFormer = row.record === "episode" && row.id[VERSION_AT] === "8";
-  return [row.id, ...(row.revision_of ? [row.revision_of] : []), ...(isFormer ? [row.blob_id] : [])];
+  return [
+    row.id,
+    ...(row.revision_of ? [row.revision_of] : []),
+    ...(isFormer ? [row.blob_id] : []),
+  ];
 }
 
 /** Rows that have no blob: neither did they come again with it, nor were they erased. */

@@ -11,13 +11,7 @@
 import { type Bytes, concat, toHex } from "../bytes.ts";
 import type { Client } from "../client.ts";
 import type { Ending, QueryOf } from "../description.ts";
-import {
-  BadRequest,
-  Invalid,
-  malformedAnswer,
-  NotGranted,
-  UntrustedRelayer,
-} from "../errors.ts";
+import { BadRequest, Invalid, malformedAnswer, NotGranted, UntrustedRelayer } from "../errors.ts";
 import { LONG_ANSWER_BYTES_MAX } from "../exchange.ts";
 import { onward } from "../operations/listing.ts";
 import {
@@ -103,7 +97,7 @@ export async function* exportArchive(
   }
 
   for (const part of PAGED) yield* put(part);
-  for (let before = -1; state.receiptSeq !== before; ) {
+  for (let before = -1; state.receiptSeq !== before;) {
     const changed = state.listChanged();
     for (let at = 0; at < changed.length; at += IDS_AT_ONCE) {
       const ids = changed.slice(at, at + IDS_AT_ONCE);

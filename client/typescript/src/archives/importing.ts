@@ -469,9 +469,7 @@ async function sendRows(
 }
 
 /** Yields rows in requests of their size; a row too large goes without its index. */
-async function* batches(
-  rows: AsyncIterable<Row>,
-): AsyncGenerator<readonly Row[], void, undefined> {
+async function* batches(rows: AsyncIterable<Row>): AsyncGenerator<readonly Row[], void, undefined> {
   let [batch, held]: [Row[], number] = [[], 0];
   for await (const whole of rows) {
     const isLarge = whole.record === "memory" && sizeOf(whole) > ROW_BYTES_MAX;

@@ -134,7 +134,9 @@ class EventReader {
 
   constructor(after: string | null) {
     if (after !== null && !PLACE.test(after)) {
-      throw new ConfigError("A place is the number of a receipt, or what an event has as its place.");
+      throw new ConfigError(
+        "A place is the number of a receipt, or what an event has as its place.",
+      );
     }
     this.#place = this.#asked = after;
   }
@@ -211,7 +213,9 @@ class EventReader {
   /** Returns whether it is worth asking again: what was heard once may come back. */
   goesOnAfter(error: unknown): boolean {
     const isPassing =
-      error instanceof TransportError || error instanceof RateLimited || error instanceof Unavailable;
+      error instanceof TransportError ||
+      error instanceof RateLimited ||
+      error instanceof Unavailable;
     this.#failures++;
     return error instanceof MemrelayError && isPassing && this.#hasHeard;
   }

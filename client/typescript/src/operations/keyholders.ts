@@ -143,7 +143,15 @@ export class Keyholders extends Forgetting {
       (serial, keyring) => {
         const keys = grantedKeys(keyring, names);
         const createdMs = Date.now();
-        return issueGrant(identity, { account, serial, recipient, role, keys, createdMs, expiresMs });
+        return issueGrant(identity, {
+          account,
+          serial,
+          recipient,
+          role,
+          keys,
+          createdMs,
+          expiresMs,
+        });
       },
       (object) => ({ grant: object, join: toBase64(join), label }),
       signal,
@@ -172,10 +180,7 @@ export class Keyholders extends Forgetting {
    *
    * It still opens copies of what it could read before.
    */
-  async revokeKey(
-    publicKey: string,
-    options: Ending = {},
-  ): Promise<Schemas["RevocationAnswer"]> {
+  async revokeKey(publicKey: string, options: Ending = {}): Promise<Schemas["RevocationAnswer"]> {
     const recipient = publicKeyBytes(publicKey);
     const { identity, account } = this.session;
     const { signed, answer } = await this.#nextSerial<"addRevocation">(

@@ -77,12 +77,16 @@ export class Reading {
   async ask(question: string, options: AskOptions = {}): Promise<Schemas["AskAnswer"]> {
     const { signal, namespace, namespaces, ...narrowing } = options;
     const limit = narrowing.limit ?? ASK_LIMIT;
-    return this.post<"ask">("/v1/ask", { question, ...narrowing }, {
-      namespace,
-      namespaces,
-      signal,
-      answerBytesMax: memoriesBytesMax(limit),
-    });
+    return this.post<"ask">(
+      "/v1/ask",
+      { question, ...narrowing },
+      {
+        namespace,
+        namespaces,
+        signal,
+        answerBytesMax: memoriesBytesMax(limit),
+      },
+    );
   }
 
   /** Returns how far up to 100 memories got. */

@@ -58,10 +58,7 @@ type Body = Record<string, unknown> & { readonly namespace: string };
 /** The operations that store memories, and all that read them. */
 export class Writing extends Listing {
   /** Stores one memory; when this resolves, it is durable and found by its words. */
-  async remember(
-    text: string,
-    options: RememberOptions = {},
-  ): Promise<Schemas["RememberAnswer"]> {
+  async remember(text: string, options: RememberOptions = {}): Promise<Schemas["RememberAnswer"]> {
     const { signal, ...members } = options;
     return this.#rememberOne(this.#body({ ...members, text }), signal);
   }

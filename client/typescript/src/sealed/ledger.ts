@@ -275,7 +275,9 @@ export class Ledger {
 
   /** Returns every key that was ever granted anything, in order of its first grant. */
   recipients(): Bytes[] {
-    const keys = this.#grants.map(({ grant }) => [toHex(grant.recipient), grant.recipient] as const);
+    const keys = this.#grants.map(
+      ({ grant }) => [toHex(grant.recipient), grant.recipient] as const,
+    );
     return [...new Map(keys).values()];
   }
 
@@ -400,7 +402,8 @@ export class Keyring {
   namespaceKeys(namespace: string): NamespaceKey[] {
     const name = normaliseNamespace(namespace);
     const keys = new Map<number, NamespaceKey>();
-    for (const [epoch, root] of this.#roots) keys.set(epoch, root.namespaceKey(this.#account, name));
+    for (const [epoch, root] of this.#roots)
+      keys.set(epoch, root.namespaceKey(this.#account, name));
     for (const [epoch, key] of this.#named.get(name) ?? []) keys.set(epoch, key);
     if (keys.size === 0) {
       throw new NotGranted(`This key holds no grant for the namespace ${JSON.stringify(name)}.`);

@@ -58,7 +58,9 @@ export function settleNamespace(name: string): string {
 
 function isJoiner(chars: readonly string[], at: number): boolean {
   const beside = [chars[at - 1] ?? "", chars[at + 1] ?? ""];
-  return /[\u200c\u200d]/.test(chars[at]!) && beside.every((char) => WRITTEN_WITH_JOINERS.test(char));
+  return (
+    /[\u200c\u200d]/.test(chars[at]!) && beside.every((char) => WRITTEN_WITH_JOINERS.test(char))
+  );
 }
 
 function normalise(name: string): string {

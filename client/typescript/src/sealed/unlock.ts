@@ -13,7 +13,15 @@ import { type Bytes, concat, toBase64, toBase64Url, toHex } from "../bytes.ts";
 import { Invalid } from "../errors.ts";
 import { writeJson } from "./json.ts";
 import { accountText, type Identity, type NamespaceKey } from "./keys.ts";
-import { aeadSeal, boxKey, boxSeal, exact, hash256, NONCE_BYTES, randomBytes } from "./primitives.ts";
+import {
+  aeadSeal,
+  boxKey,
+  boxSeal,
+  exact,
+  hash256,
+  NONCE_BYTES,
+  randomBytes,
+} from "./primitives.ts";
 
 export const REUSE_MS_MAX = 240_000;
 const HEADER_CHARS_MAX = 6 * 1024;
