@@ -18,7 +18,7 @@ help:
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: in a real Hermes Agent, and with its openai package"
 	@echo "make test-openai   the newest openai package with a memory, and LangChain on it (50 MB)"
-	@echo "make test-frameworks   the adapters for LangGraph, Claude's memory tool and Pydantic AI in the real packages, and QR codes"
+	@echo "make test-frameworks   the adapters for LangGraph, Claude's memory tool and Pydantic AI in the real packages, QR codes and pictures"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
@@ -260,7 +260,8 @@ test-openai: .venv/.dev .venv/.model .venv-openai/.ready
 test-frameworks: .venv/.dev .venv/.model .venv-frameworks/.ready
 	@export PYTHONPATH=$$(echo $(CURDIR)/.venv-frameworks/lib/python3*/site-packages); \
 		$(BIN)/python -m pytest -q tests/client/langgraph_store.py tests/client/anthropic_memory.py \
-		tests/client/pydantic_ai_toolset.py tests/client/joining_qr.py
+		tests/client/pydantic_ai_toolset.py tests/client/joining_qr.py \
+		tests/client/drawing_pictures.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .

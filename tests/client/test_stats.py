@@ -1,6 +1,8 @@
 """`memrelay stats`: what is counted, over which memories, and how it is drawn."""
 
+import sys
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,7 +134,19 @@ def test_an_empty_account_has_no_chart(run: Machine) -> None:
     assert run("stats")["counted"] == 0
 
 
-@pytest.mark.parametrize("argv", [["--days", "0"], ["--days", "367"], ["--limit", "0"]])
+@pytest.mark.parametrize("command", ["stats", "timeline"])
+def test_a_picture_without_its_library_is_refused(
+    run: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run(command, "--svg", str(tmp_path / "x.svg"), code=EXIT_USAGE) is None
+    assert "client[charts]" in run.err
+    assert not list(tmp_path.glob("*.svg"))
+
+
+@pytest.mark.parametrize(
+    "argv", [["--days", "0"], ["--days", "367"], ["--limit", "0"], ["--svg", "profile.json"]]
+)
 def test_bounds_are_checked(run: Machine, argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run("stats", *argv)

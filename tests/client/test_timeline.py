@@ -115,7 +115,9 @@ def test_a_day_is_that_of_this_machines_zone(filled: Machine) -> None:
     assert lines[1].startswith("  00:30  ")
 
 
-@pytest.mark.parametrize("argv", [["--limit", "0"], ["--limit", "10001"], ["--by", "year"]])
+@pytest.mark.parametrize(
+    "argv", [["--limit", "0"], ["--limit", "10001"], ["--by", "year"], ["--svg", "x"]]
+)
 def test_bounds_are_checked(run: Machine, argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run("timeline", *argv)

@@ -18,6 +18,7 @@ from memrelay.commands.charts import draw_bar, draw_sparkline
 from memrelay.commands.entries import tell_nothing_found, writer
 from memrelay.commands.newest import Newest, read_newest, to_local
 from memrelay.commands.parsers import Adder, whole
+from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
@@ -51,6 +52,7 @@ def _add_stats(parser: ArgumentParser) -> None:
         metavar="N",
         help="the newest memories to read and count, 1 to 1000000 (2000)",
     )
+    add_svg_option(parser)
 
 
 def stats(shell: Shell) -> None:
@@ -61,6 +63,8 @@ def stats(shell: Shell) -> None:
     that of this machine's zone on which a memory was stored. Relayers keep no record of recalls.
     """
     args = shell.args
+    if args.svg:
+        find_library()  # before anything is counted
     with shell.client(is_long=True) as client:
         infos = _choose(client.namespaces(), args.namespace)
         filled = [info for info in infos if info.memory_count]
@@ -74,6 +78,8 @@ def stats(shell: Shell) -> None:
     since = _find_since(newest, left_out)
     today = datetime.now().astimezone().date()
     value = count_memories(infos, newest.memories, since, today, args.days)
+    if args.svg:
+        save_picture(args.svg, _summarize(value), list(_panels(value)))
     shell.show(value, _lines(value))
     if args.json:
         return
@@ -172,10 +178,28 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group}\t{one_line(one[name] or '')}\t{one[number]}"
 
 
-def _draw(value: Mapping[str, Any], width: int) -> Iterator[str]:
+def _summarize(value: Mapping[str, Any]) -> str:
     active, every = value["active_count"], value["memory_count"]
-    yield cut(f"{format_count(active, 'memory')} in recall, {every - active} out of it", width)
-    if not active:
+    return f"{format_count(active, 'memory')} in recall, {every - active} out of it"
+
+
+def _panels(value: Mapping[str, Any]) -> Iterator[Panel]:
+    """Yield the charts of a picture: those of a terminal, with as many rows."""
+    for group, name, number, _ in _GROUPS:
+        counts = [(one[name] or "none", one[number]) for one in value[group]]
+        is_by_time = group == "days"
+        shown = counts if is_by_time else counts[:_ROWS_MAX]
+        title = "Stored a day" if is_by_time else f"Memories by {group.removesuffix('s')}"
+        if len(counts) > len(shown):
+            title += f" ({len(counts) - len(shown)} more are not shown)"
+        if shown:
+            labels, numbers = zip(*shown, strict=True)
+            yield Panel(title, labels, {"memories": numbers}, is_by_time)
+
+
+def _draw(value: Mapping[str, Any], width: int) -> Iterator[str]:
+    yield cut(_summarize(value), width)
+    if not value["active_count"]:
         return
     days = value["days"][-width:]
     numbers = [day["memory_count"] for day in days]

@@ -6,6 +6,7 @@ A memory is of the day of its event time; without one, of the day on which it wa
 """
 
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -14,6 +15,7 @@ from memrelay.commands.entries import render_text, tell_nothing_found
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.newest import read_newest, to_local
 from memrelay.commands.parsers import Adder, whole
+from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import cut, display_ids, one_line, terminal_width
@@ -39,6 +41,7 @@ def _add_timeline(parser: ArgumentParser) -> None:
         metavar="N",
         help="of those that were stored last, 1 to 10000 (50)",
     )
+    add_svg_option(parser)
     add_filters(parser)
 
 
@@ -49,6 +52,8 @@ def timeline(shell: Shell) -> None:
     are those of this machine's zone, and weeks begin on Monday.
     """
     args = shell.args
+    if args.svg:
+        find_library()  # before anything is read
     with shell.client() as client:
         newest = read_newest(client, [args.namespace], args.limit, **filters_of(args))
         if not newest.memories:
@@ -66,6 +71,9 @@ def timeline(shell: Shell) -> None:
         ],
         "truncated": newest.truncated,
     }
+    if args.svg:
+        shown = f"{format_count(len(memories), 'memory')} by {args.by}"
+        save_picture(args.svg, shown, [draw_periods(periods, args.by)])
     shell.show(value, _lines(periods, args.by))
     if newest.truncated and not args.json:
         shown = format_count(len(memories), "memory")
@@ -90,6 +98,28 @@ _PERIODS: Mapping[str, Callable[[date], str]] = {
     "week": _name_week,
     "month": lambda day: day.isoformat()[:7],
 }
+_DAYS = {"day": 1, "week": 7, "month": 31}
+_COLUMNS_MAX = 400  # of a picture, with those of periods without a memory
+
+
+def draw_periods(periods: Sequence[tuple[str, Sequence[Memory]]], by: str) -> Panel:
+    """Return the chart of these periods in order of time, a series for each kind; no texts.
+
+    Periods without memories have a place, unless there are too many of them.
+    """
+    counts = {name: Counter(memory.kind or "none" for memory in found) for name, found in periods}
+    kinds = sorted({kind for found in counts.values() for kind in found})
+    days = sorted(_day(found[0]) for _, found in periods)
+    names = sorted(counts)
+    title = f"Memories by {by}"
+    if days and (days[-1] - days[0]).days <= _COLUMNS_MAX * _DAYS[by]:
+        every = (days[0] + timedelta(days=at) for at in range((days[-1] - days[0]).days + 1))
+        names = list(dict.fromkeys(map(_PERIODS[by], every)))
+    elif days:
+        title += f" (a {by} without one is left out)"
+    nothing = Counter[str]()
+    series = {kind: [counts.get(name, nothing)[kind] for name in names] for kind in kinds}
+    return Panel(title, names, series, is_by_time=True)
 
 
 def _lines(periods: Sequence[tuple[str, list[Memory]]], by: str) -> Iterator[str]:
