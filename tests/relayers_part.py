@@ -17,7 +17,7 @@ from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
 from memrelay.sealed import keys, objects
-from memrelay.sealed.envelope import Place
+from memrelay.sealed.envelope import Address
 from memrelay.sealed.forms import normalize
 from memrelay.sealed.keys import NamespaceKey
 from memrelay.sealed.unlock import BOXES_MAX, HEADER_CHARS_MAX, KEYS_MAX, Unlock
@@ -33,7 +33,7 @@ _KID_BYTES, _NONCE_BYTES, _BOX_BYTES, _TAG_BYTES = 8, 24, 48, 16
 _ENTRY_BYTES = _KID_BYTES + _NONCE_BYTES + _BOX_BYTES
 
 
-def open_index_record(place: Place, key: NamespaceKey, stored: bytes) -> dict[str, object]:
+def open_index_record(address: Address, key: NamespaceKey, stored: bytes) -> dict[str, object]:
     """Return what an index record holds: SPEC §8.1.
 
     Raises:
@@ -41,7 +41,9 @@ def open_index_record(place: Place, key: NamespaceKey, stored: bytes) -> dict[st
     """
     if stored[:1] != b"\1":
         raise Invalid("version", "The index record is of another version.")
-    associated = stored[:1] + place.account + place.memory.bytes + struct.pack(">I", place.revision)
+    associated = (
+        stored[:1] + address.account + address.memory.bytes + struct.pack(">I", address.revision)
+    )
     try:
         plain = bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
             stored[25:], associated, stored[1:25], key.subkey("index-record")

@@ -87,14 +87,14 @@ def do_namespace(given: Json) -> Json:
     return {"namespace": keys.normalise_namespace(given["name"])}
 
 
-def place(given: Json) -> envelope.Place:
+def address_of(given: Json) -> envelope.Address:
     account = keys.account_bytes(given["account"])
-    return envelope.Place(given["type"], account, UUID(given["memory"]), given["revision"])
+    return envelope.Address(given["type"], account, UUID(given["memory"]), given["revision"])
 
 
 def do_envelope(given: Json) -> Json:
     stored = base64.b64decode(given["envelope"])
-    record = envelope.open_envelope(place(given), namespace_key(given), stored)
+    record = envelope.open_envelope(address_of(given), namespace_key(given), stored)
     return {
         "record": objects.to_base64(record),
         "padded_bytes": len(envelope.pad(record)),
@@ -105,7 +105,7 @@ def do_envelope(given: Json) -> Json:
 
 def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
     stored = envelope.seal_envelope(
-        place(given),
+        address_of(given),
         namespace_key(given),
         base64.b64decode(output["record"]),
         created_ms=output["created"],
@@ -144,8 +144,8 @@ def do_lengths(given: Json) -> Json:
 def do_index_record(given: Json) -> Json:
     stored = base64.b64decode(given["record"])
     account = keys.account_bytes(given["account"])
-    place = envelope.Place(envelope.MEMORY, account, UUID(given["memory"]), given["revision"])
-    found = relayers_part.open_index_record(place, namespace_key(given), stored)
+    address = envelope.Address(envelope.MEMORY, account, UUID(given["memory"]), given["revision"])
+    found = relayers_part.open_index_record(address, namespace_key(given), stored)
     return {**found, "padded_bytes": len(stored) - 41}
 
 

@@ -44,7 +44,7 @@ from memrelay.sealed.archive import (
     read_head,
     read_records,
 )
-from memrelay.sealed.envelope import Place, blob_id, open_envelope
+from memrelay.sealed.envelope import Address, blob_id, open_envelope
 from memrelay.sealed.keys import Identity, account_id_of
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, integer, list_of, text_of
@@ -380,8 +380,8 @@ def _open_memory(account: bytes, keyring: Keyring, row: Record) -> Memory:
     keys = {key.epoch: key for key in keyring.namespace_keys(row["namespace"])}
     if row["epoch"] not in keys:
         raise NotGranted("This key does not hold an epoch that a memory was sealed in.")
-    place = Place(row["type"], account, UUID(row["id"]), row["revision"])
-    data = open_envelope(place, keys[row["epoch"]], from_base64(row["blob"], "blob"))
+    address = Address(row["type"], account, UUID(row["id"]), row["revision"])
+    data = open_envelope(address, keys[row["epoch"]], from_base64(row["blob"], "blob"))
     sealed = _SealedPart.from_json(read_json_object(data))
     shown = {"id", "namespace", "kind", "event_time", "importance", "confidence", "writer"}
     shown |= {"created_at", "expires_at", "revision", "seq"} & row.keys()

@@ -270,7 +270,7 @@ def judge_blob(account: bytes, item: Item, data: bytes | None, problem: str) -> 
 
 def _is_envelope_of(account: bytes, data: bytes) -> bool:
     try:
-        return read_header(data).place.account == account
+        return read_header(data).address.account == account
     except Invalid:
         return False
 
@@ -281,12 +281,12 @@ def _judge_header(account: bytes, item: Item, data: bytes) -> Iterator[Finding]:
     except Invalid as error:
         yield Finding(what="header", id=item.id, expected="an envelope", found=str(error))
         return
-    place = header.place
+    address = header.address
     pairs = {
-        "type": (TYPES.get(item.type), place.type),
-        "account": (account.hex(), place.account.hex()),
-        "memory": (item.id, str(place.memory)),
-        "revision": (item.revision, place.revision),
+        "type": (TYPES.get(item.type), address.type),
+        "account": (account.hex(), address.account.hex()),
+        "memory": (item.id, str(address.memory)),
+        "revision": (item.revision, address.revision),
         "epoch": (item.epoch, header.epoch),
     }
     for name, (expected, found) in pairs.items():

@@ -23,8 +23,8 @@ from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
-Place = tuple[datetime, uuid.UUID]
-LAST_PLACE: Final[Place] = (datetime.max.replace(tzinfo=UTC), uuid.UUID(int=2**128 - 1))
+PagePosition = tuple[datetime, uuid.UUID]
+FIRST_PAGE: Final[PagePosition] = (datetime.max.replace(tzinfo=UTC), uuid.UUID(int=2**128 - 1))
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class Turns:
         caller: Caller,
         namespaces: Sequence[Namespace],
         *,
-        before: Place = LAST_PLACE,
+        before: PagePosition = FIRST_PAGE,
         limit: int,
     ) -> list[Turn]:
-        """Return a page of turns, newest first, after that place.
+        """Return a page of turns, newest first, from that position on.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.

@@ -28,7 +28,7 @@ from relayer.tenants.namespaces import NamespaceEntry
 
 
 @dataclass(frozen=True)
-class Found:
+class OpenedBlob:
     """A blob, opened, and the namespace that it belongs to."""
 
     header: envelope.Header
@@ -45,7 +45,9 @@ class Found:
         return {self.entry.namespace_id: self.key.namespace}
 
 
-def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -> rows.NewMemory:
+def memory_of(
+    found: OpenedBlob, said: SignedState | None, replaced_ms: int | None
+) -> rows.NewMemory:
     """Return the rows of a memory, or of its earlier revision that was replaced at that time."""
     address, stored_at = found.header.address, from_claimed_ms(found.header.created_ms)
     draft = found.draft if said is None else _as_long(found.draft, said, address.revision)
@@ -71,7 +73,7 @@ def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -
     return memory if said is None else replace(memory, state=_state(said, address.revision))
 
 
-def turn_of(found: Found) -> rows.NewEpisode:
+def turn_of(found: OpenedBlob) -> rows.NewEpisode:
     """Return the row of a turn: kept if its record says so, else to have its facts taken (again).
 
     Raises:

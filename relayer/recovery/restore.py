@@ -35,7 +35,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.writer import RESTORE, Writer
 from relayer.memories.writes import Effects
 from relayer.record import UnknownVersion, decode
-from relayer.recovery.orphan_rows import Found, links_of, memory_of, merged_with, turn_of
+from relayer.recovery.orphan_rows import OpenedBlob, links_of, memory_of, merged_with, turn_of
 from relayer.recovery.orphans import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -337,7 +337,7 @@ class Restore:
 
     async def _opened(
         self, access: Access, key: NamespaceKey, name: str, header: envelope.Header
-    ) -> Found | None:
+    ) -> OpenedBlob | None:
         """Return a blob, opened; None when what it says of its namespace is not so.
 
         Raises:
@@ -352,7 +352,7 @@ class Restore:
         if draft.namespace != key.namespace:
             return None
         entry = await self._namespaces.ensure(access, key, access.key)
-        return Found(header, key, entry, blob, record, draft, writer)
+        return OpenedBlob(header, key, entry, blob, record, draft, writer)
 
     async def _restore_turn(
         self,

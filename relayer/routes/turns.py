@@ -17,7 +17,7 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.opening import Caller
-from relayer.memories.turns import LAST_PLACE, Place, Turn, Turns
+from relayer.memories.turns import FIRST_PAGE, PagePosition, Turn, Turns
 from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
@@ -70,7 +70,7 @@ async def list_episodes(
     page = await turns.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
-        before=LAST_PLACE if cursor is None else _place(cursor),
+        before=FIRST_PAGE if cursor is None else _position(cursor),
         limit=limit,
     )
     return {
@@ -83,7 +83,7 @@ def _cursor(turn: Turn) -> str:
     return f"{(turn.created_at - _EPOCH) // _MICROSECOND}.{turn.id}"
 
 
-def _place(cursor: str) -> Place:
+def _position(cursor: str) -> PagePosition:
     moment, _, turn = cursor.partition(".")
     try:
         return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(turn)

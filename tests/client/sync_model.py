@@ -21,7 +21,7 @@ from memrelay.replication.replicator import Outcome, Replicator
 from memrelay.replication.side import Changes, Side, take_receipt
 from memrelay.rows import bare, memory_of
 from memrelay.sealed.archive import Record
-from memrelay.sealed.envelope import Place, blob_id, seal_envelope
+from memrelay.sealed.envelope import Address, blob_id, seal_envelope
 from memrelay.sealed.keys import Identity, Root, account_id_of
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import write_json
@@ -265,8 +265,8 @@ class ModelSide:
         key = self.opener.find_key(row)
         assert key is not None
         said = {"v": 1, "ns": NAMESPACE, "text": text, "writer": WRITER, "metadata": {}}
-        place = Place(1, self.opener.account, uuid.UUID(memory), revision)
-        sealed = seal_envelope(place, key, write_json(said), created_ms=self._clock_ms)
+        address = Address(1, self.opener.account, uuid.UUID(memory), revision)
+        sealed = seal_envelope(address, key, write_json(said), created_ms=self._clock_ms)
         row |= {"blob": base64.b64encode(sealed).decode(), "blob_id": blob_id(sealed)}
         return with_state(row, State())
 

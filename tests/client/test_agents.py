@@ -20,7 +20,7 @@ from memrelay.agents.access import Wish
 from memrelay.agents.provision import Agents
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.errors import Invalid, NotAllowed, NotFound, NotGranted
-from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
+from memrelay.sealed.envelope import _HEADER, MEMORY, Address, open_envelope
 from memrelay.sealed.keys import account_bytes
 from memrelay.secure_files import write_private
 from tests.client.agents_scene import Machine, grants, keys_of, machine
@@ -107,18 +107,18 @@ async def test_another_agents_key_opens_no_blob(shared_relayer, tmp_path, capsys
     connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
     rows = await connection.fetch("SELECT bytes FROM blobs WHERE account_id = $1", account)
     await connection.close()
-    place = Place(
+    address = Address(
         account=account, type=MEMORY, memory=UUID(kept["id"]), revision=memory["revision"]
     )
     blobs = [row["bytes"] for row in rows if UUID(kept["id"]).bytes in row["bytes"]]
     (envelope,) = blobs
     researcher, coder = (keys_of(machine, name) for name in ("researcher", "coder"))
-    assert b"the launch is in May" in open_envelope(place, researcher["researcher"], envelope)
+    assert b"the launch is in May" in open_envelope(address, researcher["researcher"], envelope)
     assert set(coder) == {"coder", "team"}
     header, sealed = envelope[: _HEADER.size], envelope[_HEADER.size :]
     for key in coder.values():
         with pytest.raises(Invalid, match="key_id"):
-            open_envelope(place, key, envelope)
+            open_envelope(address, key, envelope)
         # Also not without the check of the key's id, which an attacker would leave out.
         with pytest.raises(CryptoError):
             bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(

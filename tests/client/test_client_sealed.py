@@ -10,7 +10,7 @@ from nacl import bindings
 
 from memrelay.errors import Invalid
 from memrelay.sealed.envelope import (
-    Place,
+    Address,
     blob_id,
     open_envelope,
     pad,
@@ -27,16 +27,16 @@ NOW_MS = 1_700_000_000_000
 MEMORY = UUID("00000000-0000-4000-8000-000000000001")
 
 
-def place(example, **changes):
+def address_of(example, **changes):
     values = {"type": 1, "account": example.account, "memory": MEMORY, "revision": 1}
-    return Place(**{**values, **changes})
+    return Address(**{**values, **changes})
 
 
 @pytest.mark.parametrize("size", [0, 1, 252, 253, 5000, 100_000])
 def test_a_record_comes_back(example, size):
     record = bytes(n % 251 for n in range(size))
-    envelope = seal_envelope(place(example), example.team, record, created_ms=NOW_MS)
-    assert open_envelope(place(example), example.team, envelope) == record
+    envelope = seal_envelope(address_of(example), example.team, record, created_ms=NOW_MS)
+    assert open_envelope(address_of(example), example.team, envelope) == record
     assert read_header(envelope).created_ms == NOW_MS
 
 
@@ -71,28 +71,29 @@ def test_damaged_padding_is_refused(plaintext):
 
 def test_equal_records_give_different_envelopes(example):
     first, second = (
-        seal_envelope(place(example), example.team, b"same", created_ms=NOW_MS) for _ in range(2)
+        seal_envelope(address_of(example), example.team, b"same", created_ms=NOW_MS)
+        for _ in range(2)
     )
     assert blob_id(first) != blob_id(second)
     assert len(first) == 396
 
 
 def test_every_byte_of_header_and_tag_is_bound(example):
-    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(address_of(example), example.team, b"text", created_ms=NOW_MS)
     for position in (*range(124), 200, len(envelope) - 1):
         changed = bytearray(envelope)
         changed[position] ^= 1
         with pytest.raises(Invalid):
-            open_envelope(place(example), example.team, bytes(changed))
+            open_envelope(address_of(example), example.team, bytes(changed))
 
 
 def test_an_envelope_opens_only_in_its_place(example):
-    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(address_of(example), example.team, b"text", created_ms=NOW_MS)
     places = {
-        "type": place(example, type=2),
-        "account": place(example, account=bytes(32)),
-        "memory": place(example, memory=UUID(int=1)),
-        "revision": place(example, revision=2),
+        "type": address_of(example, type=2),
+        "account": address_of(example, account=bytes(32)),
+        "memory": address_of(example, memory=UUID(int=1)),
+        "revision": address_of(example, revision=2),
     }
     for code, wrong in places.items():
         with pytest.raises(Invalid) as caught:
@@ -102,22 +103,26 @@ def test_an_envelope_opens_only_in_its_place(example):
     later = NamespaceKey(example.team.key, 2, "team")
     for code, key in (("key_id", other), ("epoch", later)):
         with pytest.raises(Invalid) as caught:
-            open_envelope(place(example), key, envelope)
+            open_envelope(address_of(example), key, envelope)
         assert caught.value.code == code
 
 
 @pytest.mark.parametrize("size", [0, 123, 124, 395])
 def test_short_envelopes_are_refused(example, size):
-    envelope = seal_envelope(place(example), example.team, b"text", created_ms=NOW_MS)
+    envelope = seal_envelope(address_of(example), example.team, b"text", created_ms=NOW_MS)
     with pytest.raises(Invalid) as caught:
-        open_envelope(place(example), example.team, envelope[:size])
+        open_envelope(address_of(example), example.team, envelope[:size])
     assert caught.value.code == "length"
     with pytest.raises(Invalid):
         read_header(envelope[:size])
 
 
 def test_types_and_revisions_outside_the_format_are_not_sealed(example):
-    for wrong in (place(example, type=0), place(example, type=4), place(example, revision=0)):
+    for wrong in (
+        address_of(example, type=0),
+        address_of(example, type=4),
+        address_of(example, revision=0),
+    ):
         with pytest.raises(Invalid):
             seal_envelope(wrong, example.team, b"", created_ms=NOW_MS)
 

@@ -18,7 +18,7 @@ from memrelay.config import trust_store_path
 from memrelay.errors import ConfigError, Invalid
 from memrelay.gateway import Context, Gateway, Roster
 from memrelay.gateway.profiles import FAULT_S
-from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
+from memrelay.sealed.envelope import _HEADER, MEMORY, Address, open_envelope
 from memrelay.sealed.keys import NamespaceKey, account_bytes
 from tests.client.gateway_scene import (
     PATIENT,
@@ -349,11 +349,11 @@ async def test_an_agents_key_opens_only_its_own(
     rows = await connection.fetch("SELECT bytes FROM blobs WHERE account_id = $1", account)
     await connection.close()
     [envelope] = [row["bytes"] for row in rows if UUID(memory.id).bytes in row["bytes"]]
-    place = Place(account=account, type=MEMORY, memory=UUID(memory.id), revision=1)
+    address = Address(account=account, type=MEMORY, memory=UUID(memory.id), revision=1)
     [researchers], [coders] = [await keys_of(one) for one in agents.values()]
-    assert TEA.encode() in open_envelope(place, researchers, envelope)
+    assert TEA.encode() in open_envelope(address, researchers, envelope)
     with pytest.raises(Invalid, match="key_id"):
-        open_envelope(place, coders, envelope)
+        open_envelope(address, coders, envelope)
     # Also not without the check of the key's id, which an attacker would leave out.
     header, sealed = envelope[: _HEADER.size], envelope[_HEADER.size :]
     with pytest.raises(CryptoError):

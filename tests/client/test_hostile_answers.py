@@ -37,7 +37,7 @@ from memrelay.events import EVENT_BYTES_MAX, EventReader
 from memrelay.evidence import Evidence
 from memrelay.exchange import Incoming, Received
 from memrelay.models import Memory, Usage
-from memrelay.sealed.envelope import MEMORY, Place, blob_id, seal_envelope
+from memrelay.sealed.envelope import MEMORY, Address, blob_id, seal_envelope
 from memrelay.sealed.objects import to_base64
 from tests import hostile
 from tests.fuzz.parsers.answers import AT, ID, OPERATIONS, RICH
@@ -191,8 +191,8 @@ class TestOperations:
         """A writer sealed it: JSON so deep that reading it would not end well."""
         for record in (b'{"a":' * 100_000, b"[]", b'{"ns": 5}', b"{}"):
             key = hostile.ROOT.namespace_key(hostile.ACCOUNT, "team")
-            place = Place(MEMORY, hostile.ACCOUNT, UUID(ID), 1)
-            data = seal_envelope(place, key, record, created_ms=hostile.NOW_MS)
+            address = Address(MEMORY, hostile.ACCOUNT, UUID(ID), 1)
+            data = seal_envelope(address, key, record, created_ms=hostile.NOW_MS)
             item = {**RICH["items"][0], "blob_id": blob_id(data), "size": len(data)}
             blob = {"blob_id": blob_id(data), "data": to_base64(data), "problem": None}
             answer = {**RICH, "receipts": [], "items": [item], "blobs": [blob]}

@@ -8,7 +8,7 @@ import pytest
 
 from memrelay.errors import NotGranted, UntrustedRelayer
 from memrelay.operations.opening import open_memory
-from memrelay.sealed.envelope import MEMORY, SUMMARY, Place, blob_id, seal_envelope
+from memrelay.sealed.envelope import MEMORY, SUMMARY, Address, blob_id, seal_envelope
 from memrelay.sealed.objects import to_base64
 from tests.client.session_scene import IDS, NOW_MS, fails, scene
 from tests.client.shell_scene import Machine
@@ -20,8 +20,8 @@ TEXT = "Anna prefers tea."
 
 def sealed(scene, *, id=IDS[0], revision=1, type=MEMORY, **record):
     data = json.dumps({"ns": "team", "text": TEXT, **record}).encode()
-    place = Place(type, scene.example.account, UUID(id), revision)
-    return seal_envelope(place, scene.example.team, data, created_ms=NOW_MS)
+    address = Address(type, scene.example.account, UUID(id), revision)
+    return seal_envelope(address, scene.example.team, data, created_ms=NOW_MS)
 
 
 def answers(scene, bytes_, *, told=TEXT, **blob):

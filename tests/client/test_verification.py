@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from memrelay.sealed.envelope import Place, blob_id, seal_envelope
+from memrelay.sealed.envelope import Address, blob_id, seal_envelope
 from memrelay.sealed.receipts import Checkpoint, Receipt
 from memrelay.verification import (
     NEW_STATE,
@@ -229,8 +229,8 @@ def test_grants_are_those_that_receipts_name():
 
 
 def sealed(example, **changes):
-    place = Place(1, example.account, uuid.UUID(MEMORY), 1)
-    data = seal_envelope(replace(place, **changes), example.team, b"{}", created_ms=1)
+    address = Address(1, example.account, uuid.UUID(MEMORY), 1)
+    data = seal_envelope(replace(address, **changes), example.team, b"{}", created_ms=1)
     return data, item(blob_id=blob_id(data))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from relayer.database import forgetting, inventory, listing, postings, states
 from relayer.database.pool import Database, Row
-from relayer.memories.turns import LAST_PLACE
+from relayer.memories.turns import FIRST_PAGE
 from relayer.sealed.keys import AccountId, Namespace
 from tests.services import OTHER, TEAM, Bench
 
@@ -247,7 +247,7 @@ class TestTurns:
             ORDER BY created_at DESC, episode_id DESC LIMIT 60
             """
         )
-        found, before = [], LAST_PLACE
+        found, before = [], FIRST_PAGE
         for _ in range(3):
             reader = Reader(bench.storage.database)
             page = await listing.turns(

@@ -55,7 +55,7 @@ def sealed(place: Place, epoch: int, name: str, record: bytes, created_ms: int) 
     kind, memory, revision = place
     ours, theirs = both_keys(epoch, name)
     address = server.Address(kind, ACCOUNT, memory, revision)
-    where = client.Place(kind, ACCOUNT, memory, revision)
+    where = client.Address(kind, ACCOUNT, memory, revision)
     return {
         "server": server.seal(ours, address, record, created_ms=created_ms),
         "client": client.seal_envelope(where, theirs, record, created_ms=created_ms),
@@ -72,7 +72,7 @@ def test_what_one_side_seals_the_other_opens(
     made = sealed(place, epoch, name, record, created_ms)
     address = server.Address(kind, ACCOUNT, memory, revision)
     assert server.open_envelope(ours, address, made["client"]) == record
-    where = client.Place(kind, ACCOUNT, memory, revision)
+    where = client.Address(kind, ACCOUNT, memory, revision)
     assert client.open_envelope(where, theirs, made["server"]) == record
     for stored in made.values():
         assert server.read_header(stored).created_ms == created_ms
@@ -92,7 +92,7 @@ def test_no_bit_of_an_envelope_can_be_changed(record: bytes, bit: int, maker: st
     with pytest.raises(CryptoError):
         server.open_envelope(ours, server.Address(1, ACCOUNT, sc.MEMORY, 7), altered)
     with pytest.raises(Invalid):
-        client.open_envelope(client.Place(1, ACCOUNT, sc.MEMORY, 7), theirs, altered)
+        client.open_envelope(client.Address(1, ACCOUNT, sc.MEMORY, 7), theirs, altered)
 
 
 @few
@@ -108,7 +108,7 @@ def test_an_envelope_opens_in_its_own_place_only(
     with pytest.raises(CryptoError):
         server.open_envelope(ours, server.Address(kind, ACCOUNT, memory, revision), stored)
     with pytest.raises(Invalid):
-        client.open_envelope(client.Place(kind, ACCOUNT, memory, revision), theirs, stored)
+        client.open_envelope(client.Address(kind, ACCOUNT, memory, revision), theirs, stored)
 
 
 @many

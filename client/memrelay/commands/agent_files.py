@@ -20,22 +20,22 @@ _DOWNLOADS_MAX: Final = 20
 _NOTES: Final = frozenset({".md", ".markdown"})
 
 
-class Place(NamedTuple):
+class AgentFiles(NamedTuple):
     """A folder or file, and the number of files in it that are read, by their format."""
 
     path: Path
     formats: Mapping[str, int]
 
 
-def find_places(environ: Mapping[str, str], here: Path) -> list[Place]:
+def find_agent_files(environ: Mapping[str, str], here: Path) -> list[AgentFiles]:
     """Return where agents of this user keep memories and conversations, exports, and notes here."""
     home = Path(environ.get("HOME") or Path.home())
     folders = dict.fromkeys([*_agent_folders(environ), *_newest_zips(home / "Downloads")])
-    places = [Place(path, formats) for path in folders if (formats := _read_formats(path))]
+    found = [AgentFiles(path, formats) for path in folders if (formats := _read_formats(path))]
     notes = sum(1 for path in _list_files(here) if path.suffix.lower() in _NOTES)
     if notes and here not in folders:
-        places.append(Place(here, {"markdown": notes}))
-    return places
+        found.append(AgentFiles(here, {"markdown": notes}))
+    return found
 
 
 def _agent_folders(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from memrelay.archive_reader import is_archive
 from memrelay.async_client import MemoryClient
 from memrelay.commands.account import ADVICE
-from memrelay.commands.agent_files import find_places
+from memrelay.commands.agent_files import find_agent_files
 from memrelay.commands.new_account import Wish, choose_data_folder, found_account
 from memrelay.commands.parsers import Adder, parse_nonempty
 from memrelay.commands.shell import Shell
@@ -401,7 +401,7 @@ def _profile_option(shell: Shell) -> list[str]:
 
 def _show_places(shell: Shell) -> None:
     """Show where agents and people keep what could be tried."""
-    places = find_places(shell.environ, Path.cwd())
+    places = find_agent_files(shell.environ, Path.cwd())
     rows, values = [], list[dict[str, Any]]()
     for path, formats in places:
         holds = ", ".join(f"{format_count(n, 'file')} of {name}" for name, n in formats.items())

@@ -38,7 +38,7 @@ _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-Place = tuple[str, str]  # an agent's name and a namespace
+Destination = tuple[str, str]  # an agent's name and a namespace
 Own = Callable[[str, str], MemoryClient | None]
 
 
@@ -53,8 +53,9 @@ class _Line:
     timer: asyncio.TimerHandle | None = None
     failures: int = 0
     degradation: str | None = None  # of how the relayer finds facts, as it was told last
-    places: dict[str, Place] = field(default_factory=dict)  # of waiting turns that were read
-    closed: set[Place] = field(default_factory=set)  # of these, where the key may not write
+    # Those of waiting turns that were read.
+    destinations: dict[str, Destination] = field(default_factory=dict)
+    closed: set[Destination] = field(default_factory=set)  # where the key may not write
 
 
 class Captures:
@@ -195,16 +196,16 @@ class Captures:
     async def _deliver(self, line: _Line) -> bool:
         """Send what waits; return whether nothing has to be tried again."""
         complete, refused = True, 0
-        closed: set[Place] = set()
+        closed: set[Destination] = set()
         for name in self._list_waiting(line):
-            if line.places.get(name) in closed:
+            if line.destinations.get(name) in closed:
                 complete = False  # nothing new is in the file
                 continue
             turn = self._read(line.key, name)
             if turn is None:
                 continue
-            place = line.places[name] = (turn.agent, turn.namespace)
-            if place in closed or turn.is_erased_by(self._erasures):
+            destination = line.destinations[name] = (turn.agent, turn.namespace)
+            if destination in closed or turn.is_erased_by(self._erasures):
                 complete = False
                 continue
             client, turn = self._sender(line.client, turn)
@@ -217,7 +218,7 @@ class Captures:
                     complete = False
                     self._outages.note_failure(*operation, error, began_s=began_s)
                     if concerns_one_namespace(error):
-                        closed.add(place)
+                        closed.add(destination)
                         await self._note_refusal(line, client, turn)
                     elif not concerns_one_turn(error):
                         break
@@ -225,7 +226,7 @@ class Captures:
                 refused += 1
             else:
                 self._outages.note_success(*operation)
-                line.closed.discard(place)
+                line.closed.discard(destination)
                 _tell_extraction(line, kept)
             self._spool.remove(name)
         if refused:
@@ -235,15 +236,17 @@ class Captures:
     def _list_waiting(self, line: _Line) -> list[str]:
         """Return the names of the waiting turns; nothing else is known of those that are gone."""
         names = self._spool.names(line.key)
-        line.places = {name: line.places[name] for name in names if name in line.places}
-        line.closed.intersection_update(line.places.values())
+        line.destinations = {
+            name: line.destinations[name] for name in names if name in line.destinations
+        }
+        line.closed.intersection_update(line.destinations.values())
         return names
 
     async def _note_refusal(self, line: _Line, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep no more turns for where a key may not write; one that waits tells if that ends."""
-        place = (turn.agent, turn.namespace)
-        if place not in line.closed and await _may_not_write(client, turn):
-            line.closed.add(place)
+        destination = (turn.agent, turn.namespace)
+        if destination not in line.closed and await _may_not_write(client, turn):
+            line.closed.add(destination)
             text = "turns of the agent %s are not captured: its key may not write there (key %s)"
             log.warning(text, turn.agent, client.settings.masked_key)
 

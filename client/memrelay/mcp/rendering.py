@@ -82,7 +82,7 @@ class Single(Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(Answer):
+class SearchResult(Answer):
     """Memories that fit a query, best first; more looked like instructions, or found no room."""
 
     results: tuple[Shown, ...]

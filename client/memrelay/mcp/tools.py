@@ -39,10 +39,10 @@ from memrelay.mcp.argument_types import (
 )
 from memrelay.mcp.rendering import (
     Analysed,
-    Found,
     Listed,
     Namespaces,
     Rendering,
+    SearchResult,
     Single,
     describe_erasure,
     describe_redactions,
@@ -145,7 +145,7 @@ class _Tools:
             Text,
             NoneIfPlaceholder,
         ] = None,
-    ) -> Annotated[CallToolResult, Found]:
+    ) -> Annotated[CallToolResult, SearchResult]:
         """Search the memory by meaning and by words, best first.
 
         Use it before you answer anything that may rest on earlier conversations. Answer from what
@@ -165,7 +165,7 @@ class _Tools:
             goal=goal if goal and goal.strip() else None,
         )
         told = Rendering.of_search(found, self._reader)
-        answer = Found(
+        answer = SearchResult(
             results=told.memories,
             total=len(told.memories),
             withheld=told.withheld,

@@ -25,7 +25,7 @@ from memrelay.errors import (
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.forgetting import Forgetting
 from memrelay.operations.reading import to_json_list
-from memrelay.sealed.envelope import Place, blob_id, open_envelope
+from memrelay.sealed.envelope import Address, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import read_object
@@ -394,11 +394,12 @@ class Audit(Forgetting):
             return
         try:
             keys = exam.keyring.namespace_keys(item.namespace)
-            place = Place(TYPES[item.type], exam.account, UUID(item.id), item.revision)
+            address = Address(TYPES[item.type], exam.account, UUID(item.id), item.revision)
             key = next((key for key in keys if key.epoch == item.epoch), None)
             if key is None:
                 raise Invalid("epoch", f"This key holds nothing of epoch {item.epoch}.")
-            namespace = SealedScope.from_json(read_json_object(open_envelope(place, key, data))).ns
+            record = read_json_object(open_envelope(address, key, data))
+            namespace = SealedScope.from_json(record).ns
             if namespace != item.namespace:
                 raise Invalid("namespace", f"It was sealed for {namespace!r}.")
             exam.opened += counts

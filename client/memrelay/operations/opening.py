@@ -16,7 +16,7 @@ from memrelay.exchange import Operation
 from memrelay.models import Memory
 from memrelay.operations.correcting import check_same_id
 from memrelay.operations.keyholders import Keyholders
-from memrelay.sealed.envelope import MEMORY, SUMMARY, Place, blob_id, open_envelope, read_header
+from memrelay.sealed.envelope import MEMORY, SUMMARY, Address, blob_id, open_envelope, read_header
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import uuid_text
 
@@ -69,6 +69,6 @@ def _open(keyring: Keyring, account: bytes, told: Memory, data: bytes) -> Record
     keys = {key.epoch: key for key in keyring.namespace_keys(told.namespace)}
     if header.epoch not in keys:
         raise NotGranted(f"This key holds nothing of epoch {header.epoch}.")
-    kind = SUMMARY if header.place.type == SUMMARY else MEMORY
-    place = Place(kind, account, UUID(uuid_text(told.id)), told.revision or 0)
-    return Record.from_json(read_json_object(open_envelope(place, keys[header.epoch], data)))
+    kind = SUMMARY if header.address.type == SUMMARY else MEMORY
+    address = Address(kind, account, UUID(uuid_text(told.id)), told.revision or 0)
+    return Record.from_json(read_json_object(open_envelope(address, keys[header.epoch], data)))

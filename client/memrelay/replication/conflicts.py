@@ -20,7 +20,7 @@ from uuid import UUID
 from memrelay.errors import Invalid, NotGranted
 from memrelay.replication.merging import Revision, State
 from memrelay.sealed.archive import Record
-from memrelay.sealed.envelope import Place, blob_id, open_envelope, read_header, seal_envelope
+from memrelay.sealed.envelope import Address, blob_id, open_envelope, read_header, seal_envelope
 from memrelay.sealed.keys import NamespaceKey, mac
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import from_base64, to_base64, write_json
@@ -59,9 +59,9 @@ class Opener:
         key = self.find_key(row)
         if key is None or row["blob"] is None or row["format"] != "sealed":
             return None
-        place = Place(row["type"], self.account, UUID(_memory(row)), row["revision"])
+        address = Address(row["type"], self.account, UUID(_memory(row)), row["revision"])
         try:
-            record = json.loads(open_envelope(place, key, from_base64(row["blob"], "blob")))
+            record = json.loads(open_envelope(address, key, from_base64(row["blob"], "blob")))
         except (Invalid, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
@@ -128,8 +128,8 @@ class Opener:
     def _seal(self, row: Record, record: Mapping[str, Any], written_ms: int) -> Record:
         key = self.find_key(row)
         assert key is not None
-        place = Place(row["type"], self.account, UUID(row["id"]), row["revision"])
-        sealed = seal_envelope(place, key, write_json(record), created_ms=written_ms)
+        address = Address(row["type"], self.account, UUID(row["id"]), row["revision"])
+        sealed = seal_envelope(address, key, write_json(record), created_ms=written_ms)
         return row | {"blob": to_base64(sealed), "blob_id": blob_id(sealed)}
 
 

@@ -31,8 +31,8 @@ _NONCE_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place that an envelope is bound to beside its key: the type, the account and the row."""
+class Address:
+    """The address that an envelope is bound to beside its key: type, account and row."""
 
     type: int
     account: bytes
@@ -63,7 +63,12 @@ def unpad(plaintext: bytes) -> bytes:
 
 
 def seal_envelope(
-    place: Place, key: NamespaceKey, record: bytes, *, created_ms: int, nonce: bytes | None = None
+    address: Address,
+    key: NamespaceKey,
+    record: bytes,
+    *,
+    created_ms: int,
+    nonce: bytes | None = None,
 ) -> bytes:
     """Return the envelope of a record; the nonce is random unless a test vector fixes it.
 
@@ -71,19 +76,19 @@ def seal_envelope(
         Invalid: `place`, when there is no such type or revision.
     """
     nonce = exact(nonce or os.urandom(_NONCE_BYTES), _NONCE_BYTES, "nonce")
-    exact(place.account, 32, "account id")
-    if place.type not in {MEMORY, EPISODE, SUMMARY} or not 1 <= place.revision < 2**32:
+    exact(address.account, 32, "account id")
+    if address.type not in {MEMORY, EPISODE, SUMMARY} or not 1 <= address.revision < 2**32:
         raise Invalid("place", "An envelope has a type from 1 to 3 and a revision from 1.")
     header = _HEADER.pack(
         _VERSION,
         _SUITE,
-        place.type,
+        address.type,
         0,
         key.epoch,
         created_ms,
-        place.account,
-        place.memory.bytes,
-        place.revision,
+        address.account,
+        address.memory.bytes,
+        address.revision,
         key.key_id,
         nonce,
     )
@@ -92,8 +97,8 @@ def seal_envelope(
     )
 
 
-def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
-    """Return the record of an envelope that stands where `place` says.
+def open_envelope(address: Address, key: NamespaceKey, envelope: bytes) -> bytes:
+    """Return the record of an envelope that stands at this address.
 
     Raises:
         Invalid: `length`, `version`, `type`, `account`, `memory`, `revision`, `epoch`, `key_id`,
@@ -106,10 +111,10 @@ def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
     )
     checks = {
         "version": (version, suite, zero) == (_VERSION, _SUITE, 0),
-        "type": kind == place.type,
-        "account": account == place.account,
-        "memory": memory == place.memory.bytes,
-        "revision": revision == place.revision,
+        "type": kind == address.type,
+        "account": account == address.account,
+        "memory": memory == address.memory.bytes,
+        "revision": revision == address.revision,
         "epoch": epoch == key.epoch,
         "key_id": key_id == key.key_id,
     }
@@ -130,7 +135,7 @@ def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
 class Header:
     """The part of an envelope that anybody can read; its key alone can tell whether it is true."""
 
-    place: Place
+    address: Address
     epoch: int
     created_ms: int
     key_id: bytes
@@ -149,8 +154,8 @@ def read_header(envelope: bytes) -> Header:
     )
     if (version, suite, zero) != (_VERSION, _SUITE, 0):
         raise Invalid("version", "An envelope of a version this client does not know.")
-    place = Place(kind, account, UUID(bytes=memory), revision)
-    return Header(place, epoch, created_ms, key_id)
+    address = Address(kind, account, UUID(bytes=memory), revision)
+    return Header(address, epoch, created_ms, key_id)
 
 
 def blob_id(stored: bytes) -> str:
