@@ -372,4 +372,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts .console-tests $(CONSOLE)/node_modules relayer/http/console_files client/memrelay/console_files $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts .console-tests $(CONSOLE)/node_modules relayer/http/console-files client/memrelay/console-files $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

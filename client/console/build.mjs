@@ -15,8 +15,8 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "../..");
 const targets = [
-  join(root, "relayer/http/console_files"),
-  join(root, "client/memrelay/console_files"),
+  join(root, "relayer/http/console-files"),
+  join(root, "client/memrelay/console-files"),
 ];
 
 const built = await build({

@@ -21,7 +21,7 @@ from litestar.types import Scope
 
 from relayer.http.headers import header
 
-FOLDER: Final = Path(__file__).parent / "console_files"
+FOLDER: Final = Path(__file__).parent / "console-files"
 PAGE: Final = "index.html"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"

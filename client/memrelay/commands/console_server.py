@@ -28,7 +28,7 @@ from memrelay.local_relayer import LocalRelayer
 from memrelay.transport import httpx, refuse_cookies, socket_transport
 from memrelay.unix_sockets import check_socket_folder, parse_socket
 
-FOLDER: Final = Path(__file__).parents[1] / "console_files"
+FOLDER: Final = Path(__file__).parents[1] / "console-files"
 PAGE: Final = "index.html"
 # As the relayer has it (SPEC.md §11); `tests/client/test_console.py` holds the two together.
 POLICY: Final = (
