@@ -12,7 +12,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -32,6 +32,7 @@ from relayer.memories.manual import new_upload
 from relayer.memories.sealing import new_memory
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
+from relayer.sealed.index_record import open_record, quantise, seal_record
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.access import unasked
@@ -50,6 +51,9 @@ Vectors = npt.NDArray[np.float16]
 _MARK_EMBEDDED: Final = """
 UPDATE memories SET embedding_model = $2, embedding_version = $3
 WHERE account_id = $1 AND seq > $4
+"""
+_SEAL_INDEX: Final = """
+UPDATE namespaces SET sealed_index = true WHERE account_id = $1 AND namespace_id = $2
 """
 _VECTOR_COLUMNS: Final = (
     "account_id", "memory_id", "part", "namespace_id", "epoch", "model", "embedding",
@@ -79,11 +83,17 @@ class Filler:
         self._site = site
         self._own = np.empty((0, site.embedder.dim), np.float32)
 
-    async def fill(self, account: Account, namespace: str, count: int) -> Filled:
-        """A new namespace with so many memories, ready to be recalled."""
+    async def fill(
+        self, account: Account, namespace: str, count: int, *, sealed: bool = False
+    ) -> Filled:
+        """A new namespace with so many memories, ready to be recalled; `sealed`: its index is."""
         embedder, key = self._site.embedder, account.key(namespace)
         filler = unasked(account.id, account.founder.public_key, utc_now())
         entry = await self._site.storage.namespaces.ensure(filler, key, by=None)
+        if sealed:
+            async with self._site.connection() as connection:
+                await connection.execute(_SEAL_INDEX, account.id, entry.namespace_id)
+            entry = replace(entry, sealed_index=True)
         await self._embed_own(min(count, EMBEDDED))
         ids: list[uuid.UUID] = []
         stored: list[Vectors] = []
@@ -92,6 +102,8 @@ class Filler:
                 numbers = range(first, min(first + BATCH, count))
                 made = await asyncio.to_thread(_memories, account, key, entry, numbers)
                 turned = await asyncio.to_thread(self._turned, key, numbers)
+                if sealed:
+                    made = await asyncio.to_thread(_with_vectors, account, key, made, turned)
                 model, version = embedder.model_id, embedder.version
                 await _store(connection, account.id, made, turned, model, version)
                 ids += [memory.memory_id for memory in made]
@@ -165,6 +177,7 @@ async def _store(
         records = [
             (account, m.memory_id, 0, m.namespace_id, m.epoch, model, halfvec(vector))
             for m, vector in zip(made, vectors, strict=True)
+            if m.record is None
         ]
         await connection.copy_records_to_table("vectors", records=records, columns=_VECTOR_COLUMNS)
 
@@ -191,6 +204,18 @@ async def _write(connection: Connection, account: AccountId, made: Sequence[rows
         ),
     )
     return heads.memory_seq
+
+
+def _with_vectors(
+    account: Account, key: NamespaceKey, made: Sequence[rows.NewMemory], vectors: Vectors
+) -> list[rows.NewMemory]:
+    """These memories with their vectors in their records."""
+    found = []
+    for memory, vector in zip(made, quantise(vectors), strict=True):
+        place = (key, account.id, memory.memory_id, memory.revision)
+        record = replace(open_record(*place, memory.record or b""), vectors=vector[None])
+        found.append(replace(memory, record=seal_record(*place, record)))
+    return found
 
 
 def _memories(

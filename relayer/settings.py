@@ -135,7 +135,8 @@ class Settings:
     embedding_timeout_s: float = setting(10.0, "deadline of one embedding call", unit="s", low=0.1)
     index_memory_bytes: int = setting(
         128 * 2**20,
-        "indexes of often asked namespaces kept in memory by one process; 0: none",
+        "indexes of often asked namespaces kept in memory by one process; sealed ones may have"
+        " 64 MiB of any value; 0: no other",
         unit="bytes",
         low=0,
     )
