@@ -40,9 +40,11 @@ def _check(origin: str) -> None:
     if not _ORIGIN.fullmatch(origin) or origin.startswith("file:"):
         raise ValueError(f"{origin} is no origin: https://app.example.org{_advise(origin)}")
     parts = urlsplit(origin)
-    if parts.port is not None and parts.port > 65535:
-        raise ValueError(f"{origin} has no port that there is")
-    if parts.port == _USUAL_PORTS.get(parts.scheme, 0):
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{origin} has no port that there is") from None
+    if port == _USUAL_PORTS.get(parts.scheme, 0):
         plain = origin.rpartition(":")[0]
         raise ValueError(f"{origin} is written {plain} by browsers: its port is the usual one")
 
