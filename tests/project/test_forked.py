@@ -49,7 +49,7 @@ def test_it_leaves_nothing_to_the_next() -> None:
         for env in ({"MEMRELAY_URL": "http://127.0.0.1:9"}, {})
     ]
     assert ["MEMRELAY_ACCOUNT_ID" in error for error in told] == [True, False], told
-    assert "MEMRELAY_URL" in told[1]
+    assert "There is no memory yet" in told[1]
 
 
 def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
