@@ -94,7 +94,7 @@ class MovedMemory(Moved, omit_defaults=True):
         default_life: nobody asked for `given_expires_at`, which comes of the kind.
         postings: `i64 token ‖ u8 frequency` each; None when they are to be made again.
         vectors: float16, big-endian, one for each part of the text; empty when they are to be.
-        record: the sealed index record, in place of both.
+        index_record: the sealed index record, in place of both.
     """
 
     id: uuid.UUID
@@ -134,7 +134,7 @@ class MovedMemory(Moved, omit_defaults=True):
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
     merged: bool = False
     default_life: bool = False
-    record: Annotated[bytes, Meta(min_length=1, max_length=RECORD_BYTES_MAX)] | None = None
+    index_record: Annotated[bytes, Meta(min_length=1, max_length=RECORD_BYTES_MAX)] | None = None
 
     @property
     def memory_id(self) -> uuid.UUID:

@@ -123,7 +123,8 @@ def batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 def _without_index(row: Record) -> Record:
     """Return a memory's row without vectors and words: they are made again where it arrives, as
     soon as somebody lends its key."""
-    return row | {"vectors": [], "postings": None}
+    bare_row = {name: value for name, value in row.items() if name != "index_record"}
+    return bare_row | {"vectors": [], "postings": None}
 
 
 def measure(record: Record) -> int:

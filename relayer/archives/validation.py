@@ -126,7 +126,7 @@ def _is_formed(row: MovedMemory) -> bool:
     words = row.postings or b""
     tokens = {words[at : at + 8] for at in range(0, len(words), _POSTING_BYTES)}
     count, rest = divmod(len(words), _POSTING_BYTES)
-    if row.record is not None and (words or row.vectors):
+    if row.index_record is not None and (words or row.vectors):
         return False
     return rest == 0 and len(tokens) == count and _has_sound_vectors(row)
 
@@ -154,7 +154,7 @@ def with_usable_vectors(row: MovedMemory, current: str | None) -> MovedMemory:
     model, opaque = row.embedding_model or "", row.format == "opaque"
     kept = is_manual(model) if opaque else model in (current, ENGLISH.model_id)
     # Vectors of no known length could not be told from those that another row brings.
-    if row.record is not None and (not kept or dim_of(model) is None):
+    if row.index_record is not None and (not kept or dim_of(model) is None):
         return msgspec.structs.replace(row, embedding_model=None, embedding_version="")
     if not kept or dim_of(model) is None:
         return msgspec.structs.replace(row, vectors=[])

@@ -19,7 +19,7 @@ _COLUMNS: Final = """
     m.expires_at, m.given_expires_at, m.superseded_at, m.superseded_by, m.pinned, m.review, m.stale,
     m.seen_count, m.last_seen_at, m.word_count, m.source, m.fingerprint, m.index_version,
     m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes,
-    m.has_default_life AS default_life, m.index_record AS record
+    m.has_default_life AS default_life, m.index_record
 """
 _WORDS_BYTES: Final = "(9 * cardinality(m.tokens) + coalesce(octet_length(m.index_record), 0))"
 _MERGED: Final = """

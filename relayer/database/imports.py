@@ -96,7 +96,7 @@ _PARAMETERS: Final[Mapping[str, Callable[["Page"], object]]] = {
     "new_bytes": lambda p: sum(len(data) for _, data in p.blobs),
     "turn_fingerprints": lambda p: [t.fingerprint for t in p.moved_turns],
     "default_lives": lambda p: [m.default_life for m in p.moved],
-    "records": lambda p: [m.record for m in p.moved],
+    "records": lambda p: [m.index_record for m in p.moved],
 }
 # A page of rows with their words, blobs and counts, and with what vouches for it.
 _ARRIVE: Final = number_parameters(
@@ -388,12 +388,12 @@ def new_bytes(row: MovedMemory | MovedEpisode) -> int:
         return sealed
     words = len(row.postings or b"") // _POSTING.itemsize
     vectors = sum(index_size.vector_bytes(len(part) // 2) for part in row.vectors)
-    return sealed + index_size.index_bytes(words) + vectors + len(row.record or b"")
+    return sealed + index_size.index_bytes(words) + vectors + len(row.index_record or b"")
 
 
 def _has_vectors(memory: MovedMemory) -> bool:
     """Return true if a row's model holds here, too: its vectors came along, or it has none."""
-    came_along = bool(memory.vectors) or memory.record is not None
+    came_along = bool(memory.vectors) or memory.index_record is not None
     return came_along or memory.embedding_model == NO_VECTOR
 
 

@@ -8,11 +8,14 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
+from memrelay.archive_reader import import_archive, open_archive
+from memrelay.archive_writer import export_archive
 from memrelay.models import Draft
 from memrelay.replication.agreement import read_agreement
 from memrelay.replication.replicator import Outcome, Replicator
 from memrelay.replication.side import Side
-from tests.client.archive_scene import TEXTS, Scene, found, other_relayer
+from memrelay.sealed.keys import account_bytes
+from tests.client.archive_scene import TEXTS, Scene, found, other_relayer, quiet
 from tests.client.sync_scene import Pair, contents, forget_agreement, taken
 
 __all__ = ["found", "other_relayer"]  # fixtures
@@ -211,6 +214,38 @@ def test_what_was_superseded_merged_and_reinstated_travels(pair: Pair) -> None:
         assert taken(pair.run()) == [{"states": 2}, {}]
         assert contents(here) == contents(there)
         assert taken(pair.run()) == [{}, {}]
+
+
+def test_a_sealed_index_travels_and_a_conflict_in_it_is_found(pair: Pair) -> None:
+    here, there = pair.both()
+    with here, there:
+        memory = here.remember("The server is in Bremen.", source="notes").id
+        here.set_index("team", "sealed")
+        moved(here)
+        pair.run()
+        assert [info.index for info in there.namespaces()] == ["sealed"]
+        assert [m.id for m in there.recall("server", mode="keyword").results] == [memory]
+        there.edit(memory, text="The server is in Bonn.")
+        here.edit(memory, text="The server is in Frankfurt.")
+        assert pair.run()["conflicts"] == [memory]
+        assert contents(here) == contents(there)
+        [aside] = there.review().memories
+        for client in (here, there):
+            found = client.recall("server", mode="keyword").results
+            assert {m.id for m in found} == {aside.id, memory}
+            assert {m.id for m in client.memories(source="notes")} == {aside.id, memory}
+        archive = Path(pair.here).with_name("anna.archive")
+        assert export_archive(here, archive, quiet).missing == []
+        opened = open_archive(archive, pair.scene.founder, account_bytes(pair.scene.account_id))
+        # Of the revision that both made, each keeps its own in the history.
+        assert import_archive(there, opened, quiet) == {"unchanged": 3, "differs": 1}
+
+
+def moved(client: SyncMemoryClient) -> None:
+    """Return once everything has the index that was chosen."""
+    while any(info.index_moves for info in client.namespaces()):
+        client.recall("anything")
+        time.sleep(0.1)
 
 
 def test_no_key_and_no_word_is_sent_to_either_relayer(pair: Pair, tmp_path: Path) -> None:

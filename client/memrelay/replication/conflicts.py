@@ -21,6 +21,7 @@ from memrelay.errors import Invalid, NotGranted
 from memrelay.replication.merging import Revision, State
 from memrelay.sealed.archive import Record
 from memrelay.sealed.envelope import Address, blob_id, open_envelope, read_header, seal_envelope
+from memrelay.sealed.index_record import rebind_record, rebind_source
 from memrelay.sealed.keys import NamespaceKey, mac
 from memrelay.sealed.ledger import Keyring
 from memrelay.sealed.objects import from_base64, to_base64, write_json
@@ -87,7 +88,8 @@ class Opener:
         written_ms = max(_written_ms(stands), _written_ms(gives_way)) + 1
         digests = [_digest(kept), _digest(lost)]
         revision = self._seal(
-            stands | {"revision": number, "stored_at": _moment(written_ms)},
+            stands,
+            {"revision": number, "stored_at": _moment(written_ms)},
             kept | {"created": kept.get("created", _created_ms(stands)), _RESOLVES: digests},
             written_ms,
         )
@@ -123,14 +125,26 @@ class Opener:
             expires_ms=None if row["given_expires_at"] is None else to_ms(row["given_expires_at"]),
             default_life=bool(row.get("default_life")),
         )
-        return with_state(self._seal(row | fresh, said | {"metadata": metadata}, written_ms), state)
+        return with_state(self._seal(row, fresh, said | {"metadata": metadata}, written_ms), state)
 
-    def _seal(self, row: Record, record: Mapping[str, Any], written_ms: int) -> Record:
+    def _seal(
+        self, row: Record, changes: Record, record: Mapping[str, Any], written_ms: int
+    ) -> Record:
+        """Return a row under another id or revision, whose bytes say this record."""
         key = self.find_key(row)
         assert key is not None
-        address = Address(row["type"], self.account, UUID(row["id"]), row["revision"])
-        sealed = seal_envelope(address, key, write_json(record), created_ms=written_ms)
-        return row | {"blob": to_base64(sealed), "blob_id": blob_id(sealed)}
+        before, after = self._address(row), self._address(row | changes)
+        sealed = seal_envelope(after, key, write_json(record), created_ms=written_ms)
+        index: Record = {}
+        if row.get("index_record"):  # it is bound to its revision, and the source to its memory
+            data = from_base64(row["index_record"], "index record")
+            bound = rebind_record(key, data, before, after)
+            source = rebind_source(key, row["source"], before.memory, after.memory)
+            index = {"index_record": to_base64(bound), "source": source}
+        return row | changes | index | {"blob": to_base64(sealed), "blob_id": blob_id(sealed)}
+
+    def _address(self, row: Record) -> Address:
+        return Address(row["type"], self.account, UUID(row["id"]), row["revision"])
 
 
 def name_set_aside(key: NamespaceKey, memory: UUID, digest: str) -> str:

@@ -178,7 +178,7 @@ class Side:
 
     def bring_namespaces(self, names: Iterable[str], source: "Side") -> None:
         """Make namespaces and epochs known here that rows of another relayer are about to name."""
-        lacking = []
+        lacking: list[Record] = []
         for name in sorted(set(names)):
             record = source.namespaces.get(name)
             known = self.namespaces.get(name)
@@ -188,7 +188,9 @@ class Side:
             there = [] if known is None else known["keys"]
             missing = [key for key in keys if key not in there]
             if missing:
-                lacking.append({"name": name, "ttl_s": record["ttl_s"], "keys": missing})
+                # Choices travel with a new one only: for others, somebody may have chosen here.
+                chosen = record if known is None else {"ttl_s": None}
+                lacking.append(_without_kind(chosen) | {"name": name, "keys": missing})
         for at in range(0, len(lacking), PAGE_ITEMS_MAX):
             self.client.import_page({"namespaces": lacking[at : at + PAGE_ITEMS_MAX]})
         for record in lacking:

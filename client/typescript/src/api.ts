@@ -1284,7 +1284,7 @@ export interface components {
          *             default_life: nobody asked for `given_expires_at`, which comes of the kind.
          *             postings: `i64 token ‖ u8 frequency` each; None when they are to be made again.
          *             vectors: float16, big-endian, one for each part of the text; empty when they are to be.
-         *             record: the sealed index record, in place of both.
+         *             index_record: the sealed index record, in place of both.
          */
         MovedMemory: {
             /** Format: uuid */
@@ -1335,7 +1335,7 @@ export interface components {
             /** @default false */
             default_life: boolean;
             /** @default null */
-            record: string | null;
+            index_record: string | null;
         };
         /**
          * MovedLink
