@@ -443,6 +443,8 @@ class Limits:
     recall_limit_max: Final = 100
     recall_namespaces_max: Final = 16  # whose keys surely fit into one unlock header
     recall_writers_max: Final = 64
+    count_periods_max: Final = 400  # a year of days, and some
+    counted_max: Final = 200_000
     recall_tokens_max: Final = 100_000
     goal_bytes_max: Final = 4 * 2**10
     aliases_max: Final = 64  # words of a query that have other words

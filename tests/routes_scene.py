@@ -42,6 +42,7 @@ OUR_BODIES: dict[str, Answer] = {
     "/v1/memories/status": {"ids": ["x"]},
     "/v1/forget": {"ids": ["x"]},
     "/v1/blobs": {"blob_ids": ["x"]},
+    "/v1/counts": {"bounds": ["2026-05-04T00:00:00Z"]},
     "/v1/import": {},
     "/v1/webhooks/{webhook_id:str}/test": {},
     "/v1/consolidate": {"namespace": "default"},

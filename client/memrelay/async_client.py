@@ -114,6 +114,7 @@ class MemoryClient(Client):
     set_ttl = _make_awaited(Keyholders.set_ttl)
     set_index = _make_awaited(Keyholders.set_index)
     stats = _make_awaited(Keyholders.stats)
+    counts = _make_awaited(Keyholders.counts)
     usage = _make_awaited(Keyholders.usage)
     namespaces = _make_awaited(Keyholders.namespaces)
     granted = _make_awaited(Keyholders.granted)

@@ -278,6 +278,40 @@ class Stats(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WriterCount(Answer):
+    """The number of memories by one key."""
+
+    writer: str
+    memory_count: int
+    writer_label: str | None = sometimes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindCount(Answer):
+    """The number of memories of one kind."""
+
+    kind: str
+    memory_count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Answer):
+    """Numbers of the newest memories in recall.
+
+    `periods` has one for each bound: those stored from then to the next, of the last one on. In
+    `repeated_count` are those that were stored more than once. `counted_since` is None if all were
+    counted; else it is when the oldest of those that were counted was stored.
+    """
+
+    memory_count: int
+    repeated_count: int
+    counted_since: datetime | None
+    periods: tuple[int, ...]
+    writers: tuple[WriterCount, ...]
+    kinds: tuple[KindCount, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Extraction(Answer):
     """The relayer's way to find facts, model or rules, and what the account's turns gave.
 

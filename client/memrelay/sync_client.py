@@ -100,6 +100,7 @@ class SyncMemoryClient(SyncConnection):
     set_ttl = _make_blocking(Keyholders.set_ttl)
     set_index = _make_blocking(Keyholders.set_index)
     stats = _make_blocking(Keyholders.stats)
+    counts = _make_blocking(Keyholders.counts)
     usage = _make_blocking(Keyholders.usage)
     namespaces = _make_blocking(Keyholders.namespaces)
     granted = _make_blocking(Keyholders.granted)

@@ -104,6 +104,10 @@ CASES: dict[str, Case] = {
         "/v1/export", lambda n: "part=memories" + f"&ids={ID}" * n, method="GET"
     ),
     "blobs_asked_max": Case("/v1/blobs", lambda n: {"blob_ids": ["A" * 43] * n}),
+    "count_periods_max": Case(
+        "/v1/counts", lambda n: {"bounds": [f"{1900 + at}-05-04T00:00:00Z" for at in range(n)]}
+    ),
+    "counted_max": Case("/v1/counts", lambda n: {"bounds": ["2026-05-04T00:00:00Z"], "limit": n}),
     "ttl_s_min": Case("/v1/namespaces/a", lambda n: {"ttl_s": n}, method="PUT", beyond=-1),
     "ttl_s_max": Case("/v1/namespaces/a", lambda n: {"ttl_s": n}, method="PUT"),
     "tags_max": Case("/v1/remember", remember(tags=names)),
@@ -231,7 +235,7 @@ async def test_one_more_than_the_limit_is_refused(
     assert found[0] != case.over
 
 
-_UNNAMED = {"/v1/recall", "/v1/blobs"}  # change nothing, so they name no relayer
+_UNNAMED = {"/v1/recall", "/v1/blobs", "/v1/counts"}  # change nothing, so they name no relayer
 
 
 def test_every_limit_has_a_test() -> None:

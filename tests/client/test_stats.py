@@ -1,18 +1,20 @@
 """`memrelay stats`: what is counted, over which memories, and how it is drawn."""
 
 import sys
+import time as clock
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_USAGE
 from memrelay.commands.charts import draw_bar, draw_sparkline
 from memrelay.commands.newest import to_local
-from memrelay.commands.stats import count_memories
+from memrelay.commands.stats import describe_counts
 from memrelay.commands.tables import measure_width
-from memrelay.models import Memory, NamespaceInfo
+from memrelay.models import Counts
 from tests.client.shell_scene import Machine, show
 
 TODAY = date(2026, 5, 10)
@@ -75,24 +77,9 @@ def test_a_bound_is_said_and_keeps_the_newest_of_all_namespaces(filled: Machine)
     assert value["counted_since"] is not None
     assert len(value["days"]) == 1, "of the days before, nothing is known"
     filled.lines("stats", "--limit", "2")
-    assert "the newest 2 memories are counted; --limit N counts more." in filled.err
+    assert "the newest 2 memories are counted; --limit N counts others." in filled.err
     filled.lines("stats", "--limit", "5")
     assert filled.err == ""
-
-
-def test_namespaces_that_are_not_read_are_said(
-    filled: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memrelay.commands.stats.NAMESPACES_MAX", 1)
-    value = filled("stats")
-    assert counts(value, "namespaces", "name", "active_count") == {"default": 3, "work": 1}
-    assert (value["counted"], value["truncated"]) == (3, True)
-    work = next(one for one in filled("namespaces")["namespaces"] if one["name"] == "work")
-    assert datetime.fromisoformat(value["counted_since"]) == datetime.fromisoformat(
-        work["updated_at"]
-    )
-    filled.lines("stats")
-    assert "only the 1 namespaces written last are counted" in filled.err
 
 
 def test_many_names_are_cut_short_on_a_terminal_alone(run: Machine) -> None:
@@ -153,33 +140,54 @@ def test_bounds_are_checked(run: Machine, argv: list[str]) -> None:
     assert ended.value.code == EXIT_USAGE
 
 
-class TestCounts:
+class TestDays:
     @staticmethod
-    def count(ages: list[int], *, truncated: bool, days: int = 5) -> dict[str, Any]:
-        """Count memories that were stored so many days ago, newest first."""
-        noon = datetime(2026, 5, 10, 12, tzinfo=UTC)
-        memories = [
-            Memory(id="x", namespace="n", text="", created_at=noon - timedelta(days=age))
-            for age in ages
-        ]
-        since = memories[-1].created_at if truncated else None
-        return count_memories([NamespaceInfo(name="n")], memories, since, TODAY, days)
+    def days(periods: list[int], since: datetime | None) -> list[dict[str, Any]]:
+        counts = Counts(
+            memory_count=sum(periods),
+            repeated_count=0,
+            counted_since=since,
+            periods=tuple(periods),
+            writers=(),
+            kinds=(),
+        )
+        found: list[dict[str, Any]] = describe_counts([], counts, TODAY)["days"]
+        return found
 
-    def test_days_without_a_memory_are_counted_as_none(self) -> None:
-        days = self.count([0, 0, 3, 9], truncated=False)["days"]
+    def test_days_without_a_memory_are_there(self) -> None:
+        days = self.days([0, 1, 0, 0, 2], None)
         assert [day["memory_count"] for day in days] == [0, 1, 0, 0, 2]
-        assert days[0]["day"] == "2026-05-06"
+        assert (days[0]["day"], days[-1]["day"]) == ("2026-05-06", "2026-05-10")
 
-    def test_days_before_the_last_that_was_read_are_left_out(self) -> None:
-        value = self.count([0, 0, 3], truncated=True)
-        assert [day["memory_count"] for day in value["days"]] == [1, 0, 0, 2]
-        assert value["counted_since"] == "2026-05-07T12:00:00+00:00"
-        assert len(self.count([0, 9], truncated=True)["days"]) == 5
+    def test_days_before_the_last_that_was_counted_are_left_out(self) -> None:
+        noon = datetime(2026, 5, 10, 12, tzinfo=UTC)
+        days = self.days([0, 1, 0, 0, 2], noon - timedelta(days=3))
+        assert [day["memory_count"] for day in days] == [1, 0, 0, 2]
+        assert len(self.days([0, 0], noon - timedelta(days=9))) == 2
 
     def test_a_clock_ahead_leaves_today(self) -> None:
-        assert self.count([-2], truncated=True)["days"] == [
-            {"day": "2026-05-10", "memory_count": 0}
-        ]
+        tomorrow = datetime(2026, 5, 12, 12, tzinfo=UTC)
+        assert self.days([0, 3], tomorrow) == [{"day": "2026-05-10", "memory_count": 3}]
+
+
+def test_a_day_begins_at_midnight_here(filled: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clocks of Berlin changed within these days."""
+    asked: list[str] = []
+    original = SyncMemoryClient.counts
+
+    def note(client: SyncMemoryClient, bounds: list[datetime], **more: Any) -> Counts:
+        asked.extend(bound.isoformat() for bound in bounds)
+        return original(client, bounds, **more)
+
+    monkeypatch.setattr(SyncMemoryClient, "counts", note)
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        clock.tzset()
+        value = filled("stats", "--days", "366")
+    clock.tzset()
+    assert len(asked) == 366
+    assert {bound[10:] for bound in asked} == {"T00:00:00+01:00", "T00:00:00+02:00"}
+    assert sum(counts(value, "days", "day").values()) == 4
 
 
 def test_a_single_one_is_seen_beside_many() -> None:

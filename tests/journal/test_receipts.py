@@ -38,6 +38,7 @@ SPEC = Path(__file__).parents[2] / "SPEC.md"
 CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
 READING = {
     "POST /v1/recall", "POST /v1/ask", "POST /v1/memories/status", "POST /v1/blobs",
+    "POST /v1/counts",
     "POST /api/embed", "POST /api/recall", "POST /api/recall/manual", "POST /api/ask",
     "POST /api/stats", "POST /api/remember/bulk/status", "POST /sui",
     "POST /sui/sui.rpc.v2.LedgerService/BatchGetObjects",

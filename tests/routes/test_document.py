@@ -21,8 +21,8 @@ OPERATIONS = """
     addGrant addRevocation analyze analyzeAsMemwal analyzeEpisode ask askAsMemwal callSui
     changeSettings closeAccount consolidate createAccount editMemory embed exportAccount
     followEvents forget forgetAsMemwal forgetMemory forgetNamespace getAccount getCheckpoint
-    getConfig getConsolidation getDocumentOpenapiJson getDocumentSchema getEpisode getHealth
-    getJobAsMemwal getJobsAsMemwal getMemory getMemoryHistory getMemoryStatus getMetrics
+    getConfig getConsolidation getCounts getDocumentOpenapiJson getDocumentSchema getEpisode
+    getHealth getJobAsMemwal getJobsAsMemwal getMemory getMemoryHistory getMemoryStatus getMetrics
     getReadiness getRotation getSettings getStatement getStats getStatsAsMemwal getSuiObjects
     getUsage getVersion importAccount listConsolidations listEpisodes listGrants listInventory
     listKeys listMemories listNamespaces listOwnerNamespaces listReceipts listReview listWebhooks

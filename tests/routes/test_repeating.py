@@ -109,6 +109,7 @@ ELSEWHERE = {
 }  # fmt: skip
 READING = {
     "POST /v1/recall", "POST /v1/ask", "POST /v1/memories/status", "POST /v1/blobs",
+    "POST /v1/counts",
 }  # fmt: skip
 
 

@@ -54,11 +54,11 @@ KINDS: Final[Mapping[str, str]] = {
 NOTHING: Final = frozenset(
     """
     relayer text question query vector goal aliases tags tag source metadata label token url
-    kind kinds importance confidence event_time expires_at occurred_at after before as_of
+    kind kinds importance confidence event_time expires_at occurred_at after before as_of bounds
     limit mode min_primary_results min_relevance vector_weight text_weight max_tokens explain
     scoring_weights semantic recency recency_half_life_days items part dry_run pinned stale
     review state revision ttl_s events active new_secret follow redact contradictions
-    low_confidence keep_turns consolidate_every_h sort
+    low_confidence keep_turns consolidate_every_h sort index
     """.split()
 )
 

@@ -54,12 +54,14 @@ _PLAIN: Final[Json] = {
     "items": [{"text": "I prefer coffee number {n}."}],
     "part": "memories",
     "ttl_s": 86_400,
+    "bounds": ["2026-05-04T00:00:00Z"],
 }
 _ALONG: Final[Mapping[tuple[str, str], Json]] = {
     ("PATCH", "/v1/memories/{memory_id}"): {"text": "I prefer water number {n}."},
     ("POST", "/v1/memories/{memory_id}/state"): {"pinned": True},
     ("POST", "/api/remember/manual"): {"encrypted_data": "AAAA"},
     ("PATCH", "/v1/settings"): {"redact": False},
+    ("PUT", "/v1/namespaces/{name}"): {"ttl_s": 86_400},
     ("POST", "/v1/rotations"): {"reseal": "none"},
     ("GET", "/v1/events"): {"follow": "false", "after": 0},
 }

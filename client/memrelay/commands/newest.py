@@ -3,7 +3,7 @@
 It does not own the lists of pages that go on by a cursor (`listing.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple, Unpack
@@ -28,8 +28,6 @@ def read_newest(
     client: "SyncMemoryClient",
     namespaces: Iterable[str | None],
     limit: int,
-    *,
-    progress: Callable[[int], object] = lambda _: None,
     **filters: Unpack[Filters],
 ) -> Newest:
     """Return up to `limit` memories of these namespaces together; None is the profile's.
@@ -43,7 +41,6 @@ def read_newest(
         if len(found) == limit:
             return Newest(found, truncated=True)
         found.append(memory)
-        progress(len(found))
     return Newest(found, truncated=False)
 
 

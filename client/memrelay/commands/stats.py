@@ -2,32 +2,28 @@
 
 It does not own the account's limits (`listing.py`).
 
-- How many a namespace has, the relayer counts. The rest is counted here, of the newest memories.
-- A relayer keeps nothing of recalls, so nothing is said of what they used.
+The relayer counts all of them. It keeps nothing of recalls, so nothing is said of what they used.
 """
 
-import sys
 from argparse import ArgumentParser
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from textwrap import wrap
 from typing import Any
 
 from memrelay.commands.charts import draw_bar, draw_sparkline
-from memrelay.commands.entries import tell_nothing_found, writer
-from memrelay.commands.newest import Newest, read_newest, to_local
+from memrelay.commands.entries import tell_nothing_found
+from memrelay.commands.newest import to_local
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
-from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, cut, format_table, one_line, terminal_width
-from memrelay.models import Memory, NamespaceInfo
+from memrelay.models import Counts, NamespaceInfo
 from memrelay.plurals import format_count
-from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.keys import mask_key, normalise_namespace
 
-NAMESPACES_MAX = 100  # each is a request at least
+COUNTED_MAX = 200_000  # as the relayer says
 _BAR_WIDTH = 20
 _ROWS_MAX = 12  # of a table; a pipe and --json get all
 
@@ -47,10 +43,9 @@ def _add_stats(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=whole(1, 1_000_000),
-        default=2_000,
+        type=whole(1, COUNTED_MAX),
         metavar="N",
-        help="the newest memories to read and count, 1 to 1000000 (2000)",
+        help=f"the newest memories to count, 1 to {COUNTED_MAX} (that many)",
     )
     add_svg_option(parser)
 
@@ -58,54 +53,36 @@ def _add_stats(parser: ArgumentParser) -> None:
 def stats(shell: Shell) -> None:
     """Count memories by day, writer, kind and namespace.
 
-    All namespaces that this key may read are counted, or the one of --namespace. The relayer says
-    how many memories each has. The other counts are of the newest memories, up to --limit. A day is
-    that of this machine's zone on which a memory was stored. Relayers keep no record of recalls.
+    All namespaces that this key may read are counted, or the one of --namespace. A day is that of
+    this machine's zone on which a memory was stored. Relayers keep no record of recalls.
     """
     args = shell.args
     if args.svg:
         find_library()  # before anything is counted
-    with shell.client(is_long=True) as client:
-        infos = _choose(client.namespaces(), args.namespace)
-        filled = [info for info in infos if info.memory_count]
-        read, left_out = filled[:NAMESPACES_MAX], filled[NAMESPACES_MAX:]
-        with ProgressLine(sys.stderr, "counted") as progress:
-            progress.expect(min(args.limit, sum(map(_count_active, read))))
-            names = [info.name for info in read]
-            newest = read_newest(client, names, args.limit, progress=progress)
-        if not infos:
-            tell_nothing_found(shell, [args.namespace] if args.namespace else (), tuple)
-    since = _find_since(newest, left_out)
     today = datetime.now().astimezone().date()
-    value = count_memories(infos, newest.memories, since, today, args.days)
+    bounds = [_begin(today - timedelta(days=ago)) for ago in reversed(range(args.days))]
+    names = None if args.namespace is None else [args.namespace]
+    with shell.client() as client:
+        infos = _choose(client.namespaces(), args.namespace)
+        counts = client.counts(bounds, namespaces=names, limit=args.limit)
+        if not infos:
+            tell_nothing_found(shell, names or (), tuple)
+    value = describe_counts(infos, counts, today)
     if args.svg:
         save_picture(args.svg, _summarize(value), list(_panels(value)))
     shell.show(value, _lines(value))
-    if args.json:
-        return
-    if newest.truncated:
+    if value["truncated"] and not args.json:
         counted = format_count(value["counted"], "memory")
-        warn(f"By day, writer and kind, the newest {counted} are counted; --limit N counts more.")
-    if left_out:
-        warn(
-            f"By day, writer and kind, only the {len(read)} namespaces written last are counted;"
-            " --namespace NAME counts another."
-        )
+        warn(f"By day, writer and kind, the newest {counted} are counted; --limit N counts others.")
 
 
-def _find_since(newest: Newest, left_out: Sequence[NamespaceInfo]) -> datetime | None:
-    """Return the time since when all memories were read; None if all were read at all."""
-    bounds = [newest.memories[-1].created_at] if newest.truncated else []
-    bounds += [info.updated_at for info in left_out]
-    return max(filter(None, bounds), default=None)
+def _begin(day: date) -> datetime:
+    """Return when a day begins in this machine's zone."""
+    return datetime.combine(day, time.min).astimezone()
 
 
 def _choose(infos: Iterable[NamespaceInfo], name: str | None) -> list[NamespaceInfo]:
-    """Return the namespaces to count, those that were written last first."""
-    chosen = [info for info in infos if name is None or info.name == normalise_namespace(name)]
-    written = [info for info in chosen if info.updated_at is not None]
-    written.sort(key=lambda info: (info.updated_at, info.name), reverse=True)
-    return written + [info for info in chosen if info.updated_at is None]
+    return [info for info in infos if name is None or info.name == normalise_namespace(name)]
 
 
 def _count_active(info: NamespaceInfo) -> int:
@@ -114,38 +91,35 @@ def _count_active(info: NamespaceInfo) -> int:
     return max(0, info.memory_count - aside)
 
 
-def count_memories(
-    infos: Sequence[NamespaceInfo],
-    memories: Sequence[Memory],
-    since: datetime | None,
-    today: date,
-    days: int,
-) -> dict[str, Any]:
-    """Return the counts as `--json` has them: of memories which are all that there are `since`.
+def describe_counts(infos: Sequence[NamespaceInfo], counts: Counts, today: date) -> dict[str, Any]:
+    """Return the counts as `--json` has them; their periods are days, and the last one is today.
 
-    Of so many `days` up to today, those are counted of which all memories are known.
+    Days are left out of which not all memories were counted, but today.
     """
-    by_day = Counter(to_local(one.created_at).date() for one in memories if one.created_at)
-    first = today - timedelta(days=days - 1)
-    if since is not None:
-        first = min(today, max(first, to_local(since).date()))
-    by_writer = Counter((memory.writer, writer(memory)) for memory in memories)
-    by_kind = Counter(memory.kind for memory in memories)
+    first = today - timedelta(days=len(counts.periods) - 1)
+    by_day = [(first + timedelta(days=at), number) for at, number in enumerate(counts.periods)]
+    since = counts.counted_since
+    whole = first if since is None else min(today, to_local(since).date())
     return {
         "active_count": sum(map(_count_active, infos)),
         "memory_count": sum(info.memory_count for info in infos),
-        "counted": len(memories),
+        "counted": counts.memory_count,
         "truncated": since is not None,
         "counted_since": None if since is None else since.isoformat(),
         "days": [
-            {"day": day.isoformat(), "memory_count": by_day[day]}
-            for day in (first + timedelta(days=at) for at in range((today - first).days + 1))
+            {"day": day.isoformat(), "memory_count": number}
+            for day, number in by_day
+            if day >= whole
         ],
         "writers": [
-            {"public_key": key, "name": name, "memory_count": number}
-            for (key, name), number in by_writer.most_common()
+            {
+                "public_key": one.writer,
+                "name": one.writer_label or mask_key(one.writer),
+                "memory_count": one.memory_count,
+            }
+            for one in counts.writers
         ],
-        "kinds": [{"kind": kind, "memory_count": number} for kind, number in by_kind.most_common()],
+        "kinds": [one.to_json() for one in counts.kinds],
         "namespaces": [
             {
                 "name": info.name,
@@ -154,7 +128,7 @@ def count_memories(
             }
             for info in sorted(infos, key=_count_active, reverse=True)
         ],
-        "repeated_count": sum(memory.seen_count > 1 for memory in memories),
+        "repeated_count": counts.repeated_count,
         "recalls": None,
     }
 

@@ -17,6 +17,7 @@ from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Operation, memories_bytes_max
 from memrelay.models import (
     Account,
+    Counts,
     KeyInfo,
     MemoryStatus,
     NamespaceInfo,
@@ -199,6 +200,26 @@ class Reading:
         """Return the size of a namespace."""
         query = {"namespace": self.namespace_of(namespace)}
         return Stats.from_json((yield from self._get("/v1/stats", query)))
+
+    def counts(
+        self,
+        bounds: Iterable[Moment],
+        *,
+        namespaces: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> Operation[Counts]:
+        """Return how many memories in recall were stored from each bound to the next, and by whom.
+
+        They are counted in up to 16 namespaces, or in all that this key may read: the newest
+        200,000, or up to `limit`.
+        """
+        body = {
+            "bounds": [rfc3339(bound) for bound in bounds],
+            "namespaces": None if namespaces is None else to_json_list("namespaces", namespaces),
+            "limit": limit,
+        }
+        call = Call(method="POST", path="/v1/counts", body=drop_unset(body), repeatable=True)
+        return Counts.from_json((yield from self.session.call(call)))
 
     def usage(self) -> Operation[Usage]:
         """Return what the account uses of what it may use."""

@@ -42,6 +42,7 @@ OPERATIONS: Mapping[str, hostile.Asked] = {
     "consolidate": consolidating.consolidate,
     "consolidation": lambda c: consolidating.consolidation(c, ID),
     "consolidations": consolidating.consolidations,
+    "counts": lambda c: c.counts(["2026-05-04T00:00:00Z"]),
     "create_account": lambda c: c.create_account(),
     "edit": lambda c: c.edit(ID, text="Anna prefers coffee."),
     "episode": lambda c: c.episode(ID),
