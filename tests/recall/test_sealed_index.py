@@ -188,6 +188,14 @@ class TestWriting:
         for ours, theirs in zip(await choice.answers(), before, strict=True):
             check_alike(ours, theirs)
 
+    async def test_a_lost_row_comes_back_with_a_record(self, choice: Choice) -> None:
+        await choice.choose(sealed=True, namespaces=BOTH)
+        await choice.bench.sql("DELETE FROM memories WHERE seq = 1")
+        caller, services = await choice.caller(), choice.bench.services
+        assert (await services.restore.restore(caller, TEAM, 100)).restored == 1
+        assert await choice.bench.value(UNSEALED) == 0
+        assert TALK[0] in await choice.texts(text="Anna tea sugar")
+
     async def test_said_again_in_one_conversation_counts_once(self, choice: Choice) -> None:
         """A source is masked in its row, and still known."""
         await choice.choose(sealed=True, namespaces=BOTH)
