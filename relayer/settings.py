@@ -462,6 +462,7 @@ class Limits:
     tags_max: Final = 32
     tag_characters_max: Final = 128
     source_characters_max: Final = 512
+    speaker_characters_max: Final = 60
     metadata_bytes_max: Final = 8 * 2**10
     metadata_entries_max: Final = 64
     idempotency_key_characters_max: Final = 256

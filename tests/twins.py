@@ -103,7 +103,15 @@ def _exactly(found: Any) -> tuple[Any, ...]:
 
 def _about(found: Any) -> list[float]:
     hit = found.hit
-    named = (hit.score, hit.relevance, hit.meaning, hit.words, hit.neighbours, hit.period)
+    named = (
+        hit.score,
+        hit.relevance,
+        hit.meaning,
+        hit.words,
+        hit.neighbours,
+        hit.speaker,
+        hit.period,
+    )
     return [*named, hit.distance, 9.0 if hit.cosine is None else hit.cosine]
 
 

@@ -105,7 +105,7 @@ class Explanation(Answer):
     cosine: float | None = None
     keyword: float = 0.0
     matched: tuple[str, ...] = ()
-    parts: Mapping[str, float]  # meaning, words, neighbours, period, recency, importance
+    parts: Mapping[str, float]  # meaning, words, neighbours, speaker, period, …
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ WITH collection AS MATERIALIZED (
     FROM namespaces WHERE account_id = $1 AND namespace_id = ANY ($6::int[])
 ), near AS MATERIALIZED (
     -- A text of several passages is as near as its nearest, and a little as near as all of them.
-    SELECT m.seq, min(d.distance) AS nearest, avg(d.distance) AS spread
+    SELECT m.seq, min(d.distance) AS nearest, avg(d.distance) AS spread, count(*) AS passages
     FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
         AS s (namespace_id, epoch, model, embedding)
     CROSS JOIN LATERAL (
@@ -114,7 +114,7 @@ WITH collection AS MATERIALIZED (
               ON w.ordinal = o.ordinal) word
 ), candidate AS MATERIALIZED (
     (SELECT seq FROM near ORDER BY nearest, seq DESC LIMIT $21)
-    UNION (SELECT seq FROM worded ORDER BY bm25 DESC, seq DESC LIMIT $21)
+    UNION (SELECT seq FROM worded WHERE bm25 > 0 ORDER BY bm25 DESC, seq DESC LIMIT $21)
 ), beside AS (
     SELECT a.seq, m.seq AS other,
            row_number() OVER (PARTITION BY a.seq, m.seq > a.seq ORDER BY abs(m.seq - a.seq)) AS step
@@ -135,14 +135,18 @@ WITH collection AS MATERIALIZED (
     SELECT seq FROM candidate UNION SELECT other FROM pair
 ), told AS (
     -- Grouped, not joined: where little is expected, each would be compared with each.
-    SELECT seq, min(nearest) AS nearest, min(spread) AS spread
-    FROM (SELECT seq, NULL::float8 AS nearest, NULL::float8 AS spread, true AS is_shown FROM shown
-          UNION ALL SELECT seq, nearest, spread, false FROM near) x
+    SELECT seq, min(nearest) AS nearest, min(spread) AS spread,
+           coalesce(min(passages), 0) AS passages
+    FROM (SELECT seq, NULL::float8 AS nearest, NULL::float8 AS spread, NULL::bigint AS passages,
+                 true AS is_shown
+          FROM shown
+          UNION ALL SELECT seq, nearest, spread, passages, false FROM near) x
     GROUP BY seq HAVING bool_or(is_shown)
 )
 SELECT * FROM (
     SELECT array_agg(m.seq) AS seqs,
            array_agg(t.nearest) AS nearest, array_agg(t.spread) AS spread,
+           array_agg(t.passages) AS passages,
            array_agg(extract(epoch FROM {MOMENT})::float8) AS moments,
            array_agg(m.importance) AS importances
     FROM told t JOIN memories m ON m.account_id = $1 AND m.seq = t.seq
@@ -190,6 +194,18 @@ WHERE {unexpired("$6")}
 GROUP BY m.seq, m.blob_id, moment, m.importance
 ORDER BY distance, m.seq DESC LIMIT $7
 """
+
+
+# Which of some tokens any memory has.
+_PRESENT: Final = """
+SELECT DISTINCT q.number FROM unnest($2::int[], $3::bigint[], $4::int[])
+    AS q (namespace_id, token, number)
+WHERE EXISTS (SELECT 1 FROM postings p WHERE p.account_id = $1
+              AND p.namespace_id = q.namespace_id AND p.token = q.token)
+"""
+
+# Pairs of a namespace and its tokens of the same terms, in the same order for each.
+Tokens = Sequence[tuple[int, Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -269,6 +285,7 @@ class Evidence:
         seqs: (n,) int64, ascending.
         nearest: (n,) cosine distance of the nearest passage; NaN without a vector.
         spread: (n,) mean cosine distance of all passages; NaN without a vector.
+        passages: (n,) how many there are; 0 without a vector.
         moments: (n,) when it happened, seconds since 1970.
         importances: (n,) places in `record.IMPORTANCES`.
         pairs: (p, 2) positions of memories that stand beside each other.
@@ -286,6 +303,7 @@ class Evidence:
     seqs: npt.NDArray[np.int64]
     nearest: npt.NDArray[np.float64]
     spread: npt.NDArray[np.float64]
+    passages: npt.NDArray[np.int64]
     moments: npt.NDArray[np.float64]
     importances: npt.NDArray[np.int8]
     pairs: npt.NDArray[np.int64]
@@ -306,6 +324,15 @@ async def gather(database: Database, account: AccountId, search: Search) -> Evid
     statement, arguments = evidence_query(account, search)
     [row] = await database.fetch_planned(statement, *arguments)
     return _evidence(row)
+
+
+async def find_present(database: Database, account: AccountId, tokens: Tokens) -> set[int]:
+    """Return the places of those terms that any memory of one of these namespaces has."""
+    rows = [(namespace, t, n) for namespace, its in tokens for n, t in enumerate(its)]
+    found = await database.fetch(
+        _PRESENT, account, [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
+    )
+    return {row["number"] for row in found}
 
 
 def evidence_query(account: AccountId, search: Search) -> tuple[str, list[Any]]:
@@ -398,6 +425,7 @@ def _evidence(row: Row) -> Evidence:
         seqs=seqs,
         nearest=order_column("nearest"),
         spread=order_column("spread"),
+        passages=np.array(row["passages"] or (), np.int64)[order],
         moments=order_column("moments"),
         importances=importances[order],
         pairs=positions("left_seqs", "right_seqs"),

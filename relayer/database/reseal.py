@@ -37,7 +37,7 @@ _FOLLOWS: Final = "m.embedding_model IS DISTINCT FROM 'lost'"
 _MEMORIES_DUE: Final = f"""
 SELECT m.memory_id, coalesce(m.revision_of, m.memory_id) AS id, m.namespace_id,
        n.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.blob_id, m.size_bytes,
-       m.index_version, m.embedding_version, m.embedding_model, m.index_record,
+       m.created_at, m.index_version, m.embedding_version, m.embedding_model, m.index_record,
        m.fingerprint IS NOT NULL AS is_fact, m.superseded_at IS NULL AS is_living
 FROM memories m
 JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id

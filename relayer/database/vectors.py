@@ -37,7 +37,8 @@ FORGOTTEN_AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = """
     m.memory_id, m.revision_of, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id,
-    m.size_bytes, m.index_version, m.embedding_version, m.embedding_model, m.index_record
+    m.size_bytes, m.index_version, m.embedding_version, m.embedding_model, m.index_record,
+    m.created_at
 """
 _IS_DUE: Final = """
     m.format = 'sealed' AND (m.index_version < $2

@@ -22,6 +22,7 @@ from relayer.settings import Limits
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Tag = Annotated[str, Meta(min_length=1, max_length=Limits.tag_characters_max)]
+Speaker = Annotated[str, Meta(min_length=1, max_length=Limits.speaker_characters_max)]
 Source = Annotated[str, Meta(min_length=1, max_length=Limits.source_characters_max)]
 IdempotencyKey = Annotated[
     str, Meta(min_length=1, max_length=Limits.idempotency_key_characters_max)

@@ -25,6 +25,7 @@ from relayer.errors import NotAllowed, Unavailable
 from relayer.memories.opening import Opener, has_key, key_of, shown_id, take_fitting
 from relayer.memories.partial import Partial, Partials, Unfinished
 from relayer.memories.sealing import index_entries
+from relayer.query.heading import read_heading
 from relayer.record import Draft
 from relayer.sealed import index
 from relayer.sealed.index_record import (
@@ -47,6 +48,7 @@ PAGE: Final = 64  # memories; one request to most embedding endpoints
 PAGE_BYTES: Final = 1 << 16  # of sealed texts: a page takes seconds, and a slice ends behind one
 STEP: Final = 64  # passages of a long memory, before it is asked if the slice is over
 REFUSED_MAX: Final = 8  # passages of one memory, before the rest of it is not offered
+_WITHOUT_HEADING: Final = 5  # the index version from which vectors are of texts without headings
 Part = tuple[Row, int, str]  # memory row, number, passage
 
 
@@ -157,7 +159,7 @@ class Indexer:
         words = await asyncio.to_thread(self._words, keys, drafts.opened)
         given_up = dict.fromkeys(drafts.altered, vector_rows.LOST)
         vectors: list[vector_rows.Vector] = []
-        unembedded = [pair for pair in drafts.opened if self._lacks_vector(pair[0])]
+        unembedded = [pair for pair in drafts.opened if self._lacks_vector(*pair)]
         if self._embedder is not None and unembedded:
             if len(unembedded) == 1:
                 vectors = await self._one(self._embedder, account, keys, *unembedded[0], go_on)
@@ -206,7 +208,7 @@ class Indexer:
             Unavailable: the embedder is away; what there is of them is kept for the next try.
             Unfinished: the slice is over, and what there is of them is kept for the next.
         """
-        text = draft.text
+        text = strip_heading(draft)
         partial = self._partials.take(account, row)
         if partial is None:
             partial = Partial.of(text, await asyncio.to_thread(embedder.split, text))
@@ -224,14 +226,17 @@ class Indexer:
                 raise Unfinished
         return [(row, n, vector) for n, vector in enumerate(partial.vectors)]
 
-    def _lacks_vector(self, row: Row) -> bool:
-        return bool(row["embedding_version"] != self.versions.embedding)
+    def _lacks_vector(self, row: Row, draft: Draft) -> bool:
+        is_older = row["index_version"] < _WITHOUT_HEADING and read_heading(draft.text).end > 0
+        return is_older or bool(row["embedding_version"] != self.versions.embedding)
 
     def _words(self, keys: Keys, drafts: Sequence[tuple[Row, Draft]]) -> list[vector_rows.Worded]:
         """Return the words of those that were counted by an earlier release."""
         return [
             vector_rows.Worded(
-                row["memory_id"], row["namespace_id"], *index_entries(key_of(keys, row), draft)
+                row["memory_id"],
+                row["namespace_id"],
+                *index_entries(key_of(keys, row), draft, row["created_at"]),
             )
             for row, draft in drafts
             if row["index_version"] < self.versions.index and row["index_record"] is None
@@ -259,7 +264,7 @@ class Indexer:
                 own = quantise(np.stack(parts[memory]))
             else:
                 own = _vectors_in(row["index_record"], *place)
-            length, source, postings = index_entries(key, draft)
+            length, source, postings = index_entries(key, draft, row["created_at"])
             records[memory] = vector_rows.Recorded(
                 seal_record(*place, IndexRecord.of(length, source, postings, own)),
                 index.mask_source(key, shown_id(row), source),
@@ -278,12 +283,17 @@ def _vectors_in(
         return NO_VECTORS
 
 
+def strip_heading(draft: Draft) -> str:
+    """Return what of a text is embedded: not its date and speaker, which would blur its meaning."""
+    return draft.text[read_heading(draft.text).end :]
+
+
 def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:
     """Return (row, number, passage) of every text."""
     return [
         (row, n, passage)
         for row, draft in drafts
-        for n, passage in enumerate(embedder.split(draft.text))
+        for n, passage in enumerate(embedder.split(strip_heading(draft)))
     ]
 
 

@@ -48,6 +48,7 @@ from relayer.memories.writes import (
     Gone,
     Origin,
 )
+from relayer.query.heading import read_heading
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
@@ -193,7 +194,7 @@ class Intake:
         marked_text: str | None,
     ) -> Prepared:
         text, redacted = await without_secrets(access, draft.text)
-        draft = replace(draft, text=text)
+        draft = _with_moment(replace(draft, text=text))
         epochs = keys.of(draft.namespace)
         fingerprints, other_kinds = await offload(len(text), fingerprints_of, epochs, draft)
         marks = idempotency_marks(
@@ -284,6 +285,13 @@ class Intake:
             effects=effects,
             beside=beside,
         )
+
+
+def _with_moment(draft: Draft) -> Draft:
+    """Return a draft with the time that its text begins with, unless its caller gave one."""
+    if draft.event_time is not None or (moment := read_heading(draft.text).moment) is None:
+        return draft
+    return replace(draft, event_time=moment)
 
 
 def _effects(

@@ -1,6 +1,7 @@
 """The order of steps of a recall, and nothing else.
 
-    1. `_prepare`: find the query's words and times, hash and embed it, for each namespace's keys.
+    1. `_prepare`: find the query's words, times and speaker, hash and embed it, for each
+       namespace's keys.
     2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`, which
        alone knows namespaces whose index is sealed.
     3. `_rank`: one score of it (`query.fusion`); with age and importance, hits (`query.hits`).
@@ -25,8 +26,9 @@ from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
-from relayer.query.lookup import scopes_of, terms_and_spans, with_vectors
+from relayer.query.lookup import name_tokens, scopes_of, terms_and_spans, with_vectors
 from relayer.query.query import Query
+from relayer.query.speakers import add_speaker
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms
 from relayer.query.understanding import Understanding
 from relayer.query.vectors import QueryEmbedder, QueryVectors
@@ -199,21 +201,24 @@ class RecallService:
         return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
 
     async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
-        """Start to embed the query, and look up its words and times beside this thread."""
+        """Find its words, times and speaker; hash it, while it is embedded beside this thread."""
         keys, has_records = await self._keys(caller, query.namespaces)
         now = query.as_of or caller.access.time
         numbers = sorted({number for number, _ in keys})
-        embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
+        held = await self._find_loaded(caller.access, keys, numbers, has_records=has_records)
+        terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
+        terms, embedded = await self._find_speaker(caller.access, query, keys, terms, held)
+        embedding = asyncio.ensure_future(
+            self._embed(caller, replace(query, text=embedded), numbers)
+        )
         embedding.add_done_callback(_retrieve)
         try:
             # It is given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
             used = self._embedder.used(caller.access.account, numbers)
             known = None if used is None else self._coverage(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
             scopes = await offload(HASHING * hashes, scopes_of, keys, query, terms)
-            held = await self._find_loaded(caller.access, keys, numbers, has_records=has_records)
             vectors = await embedding
         finally:
             embedding.cancel()
@@ -233,6 +238,30 @@ class RecallService:
             return await self._resident.find(access, numbers)
         own = {number: [key for n, key in keys if n == number] for number in numbers}
         return await self._resident.sealed.load(access, own)
+
+    async def _find_speaker(
+        self,
+        access: Access,
+        query: Query,
+        keys: Sequence[tuple[int, NamespaceKey]],
+        terms: QueryTerms,
+        held: Sequence[LoadedNamespace] | None,
+    ) -> tuple[QueryTerms, str]:
+        """Return the terms with the speaker whom the query names, and what of it is embedded.
+
+        What is stored is embedded without its speaker, so the query is, too.
+        """
+        if not (keys and terms.names):
+            return terms, query.text
+        tokens = await offload(HASHING * len(keys) * len(terms.names), name_tokens, keys, terms)
+        if held is None:
+            found = await search.find_present(self._database, access.account, tokens)
+        else:
+            found = resident.find_present(held, tokens)
+        speakers = {terms.names[place] for place in found}
+        with_speaker, embedded = add_speaker(terms, query.text, speakers)
+        # The caller's own formula has no place for a preference.
+        return (with_speaker if query.leg_weights is None else terms), embedded
 
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
@@ -259,7 +288,7 @@ class RecallService:
         return hits_of(
             evidence,
             scores,
-            prepared.terms.words,
+            prepared.terms,
             weights=query.weights,
             spans=prepared.spans,
             now=prepared.now,

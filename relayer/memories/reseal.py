@@ -276,7 +276,7 @@ def _reseal_rows(
         if row["type"] == envelope.EPISODE:
             resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
             continue
-        word_count, source, postings = index_entries(key, draft)
+        word_count, source, postings = index_entries(key, draft, row["created_at"])
         record = _record_anew(account, keys, row, word_count, source, postings)
         if record is not None:
             source = index.mask_source(key, row["id"], source)

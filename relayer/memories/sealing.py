@@ -11,6 +11,8 @@ from relayer.clock import to_ms
 from relayer.database import memories as rows
 from relayer.errors import TooLarge
 from relayer.memories.offload import offload
+from relayer.query.heading import read_heading, speaker_terms
+from relayer.query.mentions import mention_terms, moment_of_saying
 from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
@@ -55,7 +57,7 @@ def new_memory(
     stored_at: datetime | None = None,
 ) -> rows.NewMemory:
     """Return the rows of a sealed draft; `stored_at` if that is not when the memory was made."""
-    word_count, source, postings = index_entries(key, draft)
+    word_count, source, postings = index_entries(key, draft, created_at)
     record, terms = None, 0
     if entry.sealed_index:
         record = seal_record(
@@ -129,14 +131,24 @@ def fingerprints_of(
     return own, other_kinds
 
 
-def index_entries(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
+def index_entries(
+    key: NamespaceKey, draft: Draft, created_at: datetime
+) -> tuple[int, int | None, dict[int, int]]:
     """Return a draft's rounded number of words, its source's token, and token → frequency.
 
-    Frequencies are clipped.
+    Frequencies are clipped. Days count from when it was said, or else first stored.
     """
     terms = words(draft.text)
+    body = draft.text[read_heading(draft.text).end :]
+    moment = moment_of_saying(draft.event_time, draft.said_at or created_at, body)
     postings = index.postings(
-        key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
+        key,
+        words=terms,
+        tags=draft.tags,
+        source=draft.source,
+        metadata=draft.metadata,
+        speaker=speaker_terms(draft.text, draft.metadata),
+        mentions=mention_terms(body, moment),
     )
     return min(index.round_length(len(terms)), 2**15 - 1), source_token(key, draft), postings
 

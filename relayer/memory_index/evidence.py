@@ -26,6 +26,7 @@ from relayer.database.recall import (
     Nearest,
     Scope,
     Search,
+    Tokens,
 )
 from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, join, short
 from relayer.memory_index.passages import Passages
@@ -54,10 +55,11 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """Distances over all memories; infinite and NaN where there is no vector."""
+    """Distances over all memories; infinite and NaN where there is no vector, with no passages."""
 
     nearest: Floats
     spread: Floats
+    passages: Ints
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         seqs=memories.seq[shown],
         nearest=np.where(has_vector, meaning.nearest[shown], np.nan),
         spread=np.where(has_vector, meaning.spread[shown], np.nan),
+        passages=np.where(has_vector, meaning.passages[shown], 0),
         moments=memories.moment[shown],
         importances=memories.importance[shown],
         pairs=position[pairs],
@@ -121,6 +124,19 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         findable=findable,
         mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
     )
+
+
+def find_present(namespaces: Sequence[LoadedNamespace], tokens: Tokens) -> set[int]:
+    """Return the places of those terms that any memory of one of these namespaces has."""
+    found = set[int]()
+    for namespace in namespaces:
+        for number, its in tokens:
+            if number != namespace.namespace_id:
+                continue
+            wanted = np.array(its, np.int64)
+            for part in namespace.postings:
+                found.update(np.flatnonzero(part.has(wanted)).tolist())
+    return found
 
 
 async def gather_aside(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
@@ -273,7 +289,7 @@ def _score_meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
                 total += np.bincount(at, distances, count)
                 passages += np.bincount(at, minlength=count)
     with np.errstate(invalid="ignore"):
-        return _Meaning(nearest, total / passages)
+        return _Meaning(nearest, total / passages, passages)
 
 
 def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:

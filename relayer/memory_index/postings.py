@@ -51,6 +51,14 @@ class Postings:
         found = [whole[begin:end] for begin, end in places if begin < end]
         return which, np.concatenate([whole[:0], *found]).view(POSTING)
 
+    def has(self, tokens: Ints) -> Bools:
+        """Return which of these tokens have entries."""
+        if not len(self):
+            return np.zeros(len(tokens), np.bool_)
+        at = self.tokens.searchsorted(tokens).clip(max=len(self) - 1)
+        present: Bools = self.tokens[at] == tokens
+        return present
+
     def count(self, tokens: Ints) -> int:
         """Count the entries of these tokens."""
         ends = (self.tokens.searchsorted(tokens, side=side) for side in ("right", "left"))

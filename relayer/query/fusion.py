@@ -5,8 +5,9 @@ Not here: gathering the evidence (`database.recall`), age and importance (`rank`
     score = meaning + w · words + g · w / 2 · (support + surroundings)
 
 - meaning: cosine similarity, two parts of the nearest passage and one of the mean of all, within
-  bounds. A memory whose vector is still to come is taken for an average one. It counts less the
-  fewer of the query's tokens the model knows, and nothing if that is no more than half of them.
+  bounds, less a little for each doubling of its passages: of more passages the nearest is nearer by
+  mere chance. A memory whose vector is still to come is taken for an average one. It counts less
+  the fewer of the query's tokens the model knows, and nothing if that is no more than half of them.
 - words: BM25 over its ideal, at most 1. `w` falls with the mean length of the namespace's texts:
   the longer they are, the more often a word stands in one by accident.
 - support: the best score right beside it. Surroundings: the words again, where one that stands one
@@ -33,6 +34,9 @@ Floats = npt.NDArray[np.float64]
 
 KNOWN_NONE: Final = 0.5  # of a query's tokens known, at which its vector says nothing
 SPREAD_MAX: Final = 0.2  # so that one fact in a very long text is not drowned by the rest
+# Of the logarithm of the number of passages. From .01 to .02 short messages gain what details of
+# long texts lose; at .03 these lose more.
+PASSAGE_DISCOUNT: Final = 0.015
 PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
 NEIGHBOUR_WEIGHT: Final = 0.5
 WORD_DECAY: Final = np.array([1.0, 0.7, 0.5])  # by steps to where the word stands
@@ -47,7 +51,7 @@ LIFT_FOREIGN_MAX: Final = 2.0
 TESTED_MAX: Final = 50  # best candidates whose neighbours are looked at
 TESTED_SHARE: Final = 8  # but no more than one in so many memories
 SAMPLES_MIN: Final = 8
-T_NONE, T_FULL = 1.5, 3.0  # t below which neighbours count nothing, and from which in full
+T_NONE, T_FULL = 1.0, 2.5  # t below which neighbours count nothing, and from which in full
 
 
 @dataclass(frozen=True)
@@ -177,8 +181,16 @@ def _relevance(parts: Floats, evidence: Evidence) -> Floats:
 
 def _score_meaning(evidence: Evidence) -> Floats:
     spread = np.fmin(evidence.spread, evidence.nearest + SPREAD_MAX)
-    mean = 1.0 - (2.0 * evidence.nearest + spread) / 3.0
+    mean = 1.0 - (2.0 * evidence.nearest + spread) / 3.0 - _discount(evidence.passages)
     return np.where(np.isnan(mean), _mean_meaning(evidence), mean)
+
+
+def _discount(passages: npt.NDArray[np.int64]) -> Floats:
+    """Return what each memory loses for its number of passages, beside an average one of these."""
+    logarithms = np.log(np.maximum(passages, 1))
+    found = logarithms[passages > 0]
+    discount: Floats = PASSAGE_DISCOUNT * (logarithms - (found.mean() if len(found) else 0.0))
+    return discount
 
 
 def _mean_meaning(evidence: Evidence) -> float:

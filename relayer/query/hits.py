@@ -14,6 +14,7 @@ import numpy.typing as npt
 from relayer.database.recall import Evidence
 from relayer.query import rank
 from relayer.query.fusion import Fused
+from relayer.query.terms import QueryTerms
 
 
 @dataclass(slots=True)  # not frozen: making those would take longer than fusing them
@@ -24,8 +25,9 @@ class Hit:
         relevance: keyword score over the ideal one, 0–1.
         meaning, words, neighbours: what of the score came from its vector, from its own words and
             from memories beside it.
-        period, recency, importance: what being of a time that the query names, age and importance
-            added; the score is the sum of these six.
+        speaker, period: what being said by whom the query names, and being of a time that it
+            names, or naming it, added.
+        recency, importance: what age and importance added; the score is the sum of these seven.
         distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
         cosine: cosine similarity of its nearest passage, None without a vector.
         matched: ordinals of the query's words that it holds.
@@ -37,6 +39,7 @@ class Hit:
     meaning: float
     words: float
     neighbours: float
+    speaker: float
     period: float
     recency: float
     importance: float
@@ -48,7 +51,7 @@ class Hit:
 def hits_of(
     evidence: Evidence,
     fused: Fused,
-    words: Sequence[str],
+    terms: QueryTerms,
     *,
     weights: rank.Weights,
     spans: Sequence[tuple[datetime, datetime]],
@@ -58,11 +61,13 @@ def hits_of(
 ) -> list[Hit]:
     """Return the relevant hits of meaning or words, best first; of equals the nearest.
 
-    `words` are those behind the ordinals, `spans` the times that the query names.
+    `terms` has the words behind the ordinals, `spans` are the times that the query names.
     """
-    period = rank.prefer_periods(evidence.moments, spans)
+    found = evidence.found
+    period = rank.prefer_periods(evidence.moments, spans, found, terms.days)
+    speaker = rank.prefer_speaker(len(evidence.seqs), found, terms.speaker, is_role=terms.is_role)
     scores, recency, importance = rank.weigh(
-        fused.score + period, evidence.moments, evidence.importances, weights, now
+        fused.score + speaker + period, evidence.moments, evidence.importances, weights, now
     )
     order = _order(evidence, fused, scores, min_relevance)[:most]
     share = weights.of_search
@@ -73,12 +78,13 @@ def hits_of(
         share * fused.meaning,
         share * fused.words,
         share * fused.neighbours,
+        share * speaker,
         share * period,
         recency,
         importance,
         1.0 - fused.nearness,
     )
-    matched = _match_words(evidence.found, order, words)
+    matched = _match_words(found[~np.isin(found[:, 1], terms.speaker)], order, terms.words)
     cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
     rows = zip(*(column[order].tolist() for column in columns), cosines, matched, strict=True)
     return [Hit(*row) for row in rows]
@@ -110,7 +116,7 @@ def _order(
     """Return positions of the hits, best first."""
     found = ~np.isnan(fused.cosine)
     cosine = np.where(found, fused.cosine, 0.0)
-    found[evidence.found[:, 0]] = True
+    found[evidence.found[evidence.parts > 0.0, 0]] = True
     at = np.flatnonzero(found & (fused.nearness >= min_relevance))
     # Where the score tells nothing apart, meaning still may.
     order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]

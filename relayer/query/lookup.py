@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from relayer.database import recall as search
 from relayer.embedding.embedders import Vectors
+from relayer.query.heading import terms_of_speaker
+from relayer.query.mentions import span_terms
 from relayer.query.periods import periods
 from relayer.query.query import Query
 from relayer.query.terms import QueryTerms, query_terms
@@ -32,7 +34,13 @@ def terms_and_spans(
     if query.mode != "vector":
         terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
     # The caller's own formula has no place for a preference.
-    return terms, periods(query.text, now) if query.leg_weights is None else ()
+    spans = periods(query.text, now) if query.leg_weights is None else ()
+    return (terms.with_days(span_terms(spans)) if terms.words and spans else terms), spans
+
+
+def name_tokens(keys: Sequence[tuple[int, NamespaceKey]], terms: QueryTerms) -> search.Tokens:
+    """Return, by namespace and epoch, the tokens of a query's words as names of speakers."""
+    return [(number, index.tokens(key, "p", terms.names)) for number, key in keys]
 
 
 def scopes_of(
@@ -49,7 +57,11 @@ def scopes_of(
                 for term in looked_up
             ],
             filters=index.filters(
-                key, tags=query.tags, source=query.source, metadata=query.metadata
+                key,
+                tags=query.tags,
+                source=query.source,
+                metadata=query.metadata,
+                speaker=terms_of_speaker(query.speaker or ""),
             ),
         )
         for number, key in keys

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from relayer.query import fusion, rank
+from relayer.query.heading import speaker_terms, terms_of_speaker
 from relayer.record import HELD_BACK, Memory
 from relayer.sealed.keys import Namespace, PublicKey
 
@@ -20,6 +21,7 @@ class Query:
         mode: `hybrid`, `keyword`, `vector`; or `keyword_first`, where meaning only helps out when
             words find fewer than `min_primary_results`.
         goal: what the asker is about to do: a second, weaker query.
+        speaker: only what that person or role said.
         aliases: other words for words of the query.
         as_of: recall what could have been recalled then.
         leg_weights: the caller's own weights of meaning and words, in place of our fusion.
@@ -36,6 +38,7 @@ class Query:
     kinds: Sequence[str] | None = None
     tags: Sequence[str] = field(default=(), repr=False)
     source: str | None = field(default=None, repr=False)
+    speaker: str | None = field(default=None, repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
     writers: Sequence[PublicKey] | None = None
     after: datetime | None = None
@@ -45,6 +48,12 @@ class Query:
     leg_weights: fusion.Weights | None = None
     weights: rank.Weights = rank.Weights()
     max_tokens: int | None = None
+
+    def _is_said(self, memory: Memory) -> bool:
+        if self.speaker is None:
+            return True
+        said = speaker_terms(memory.text or "", memory.metadata)
+        return set(terms_of_speaker(self.speaker)) <= set(said)
 
     def admits(self, memory: Memory) -> bool:
         """Return true if a memory is what is asked for; it may have changed since it was found.
@@ -58,6 +67,7 @@ class Query:
             and (self.kinds is None or memory.kind in self.kinds)
             and set(self.tags) <= set(memory.tags)
             and self.source in (None, memory.source)
+            and self._is_said(memory)
             and self.metadata.items() <= memory.metadata.items()
             and (self.writers is None or memory.writer in self.writers)
             and (self.after is None or moment >= self.after)

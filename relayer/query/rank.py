@@ -14,6 +14,10 @@ import numpy.typing as npt
 
 IMPORTANCE: Final = np.array([1.0, 0.5, 0.0])  # of `record.IMPORTANCES`
 PERIOD_WEIGHT: Final = 0.2
+# From .2 to .4 conversations gain more and more, and a right answer of somebody else has it harder.
+# The other role often has the answer, too: at .05 long messages lose.
+SPEAKER_WEIGHT: Final = 0.3
+ROLE_WEIGHT: Final = 0.03
 COPY_SHARE: Final = 0.8  # of the words of two texts together that both have
 COPIED_CHARACTERS_MAX: Final = 2_000
 _EDGES: Final = ".,;:!?…()[]\"'“”‘’«»"
@@ -64,13 +68,35 @@ def weigh(
 
 
 def prefer_periods(
-    moments: npt.NDArray[np.float64], spans: Sequence[tuple[datetime, datetime]]
+    moments: npt.NDArray[np.float64],
+    spans: Sequence[tuple[datetime, datetime]],
+    found: npt.NDArray[np.int64],
+    days: Sequence[int],
 ) -> npt.NDArray[np.float64]:
-    """Return the addition to each score for being of a time that the query names."""
+    """Return the addition to each score for being of a time that the query names, or naming it.
+
+    `found` has (position, ordinal) of what memories hold, `days` the ordinals of these times.
+    """
     inside = np.zeros(len(moments), bool)
     for start, end in spans:
         inside |= (start.timestamp() <= moments) & (moments < end.timestamp())
+    inside[found[np.isin(found[:, 1], days), 0]] = True
     return PERIOD_WEIGHT * inside
+
+
+def prefer_speaker(
+    count: int, found: npt.NDArray[np.int64], speaker: Sequence[int], *, is_role: bool
+) -> npt.NDArray[np.float64]:
+    """Return the addition to each score for being said by the one whom the query names.
+
+    `found` has (position, ordinal) of what memories hold, `speaker` the ordinals of all parts of
+    the name.
+    """
+    if not speaker:
+        return np.zeros(count)
+    parts = np.bincount(found[np.isin(found[:, 1], speaker), 0], minlength=count)
+    weight = ROLE_WEIGHT if is_role else SPEAKER_WEIGHT
+    return np.where(parts >= len(speaker), weight, 0.0)
 
 
 class Copies(Generic[T]):

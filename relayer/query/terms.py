@@ -11,7 +11,7 @@ Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`fusion`)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 from typing import Final, Literal
 
@@ -25,6 +25,10 @@ GOAL_WEIGHT: Final = 0.5  # of a goal's words, and of its vector, beside the que
 # With nothing, questions in other words than the text lose the little that they share with it (R@10
 # of Chinese .948 to .931); with a fifth, unrelated ones find more (Japanese .30 to .40).
 PARTICLE_WEIGHT: Final = 0.1
+# Of a speaker: enough to be looked at, since what that is worth is added by itself (`rank`). A role
+# has none: half of all memories are of it.
+SPEAKER_LOOKED_AT_WEIGHT: Final = 0.1
+NAMES_MAX: Final = 24  # words of a query that may be a speaker's name
 FORM_WEIGHT: Final = 0.8  # of another form of a word, beside the word as it was asked for
 TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
 _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』（）"
@@ -32,9 +36,12 @@ _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』
 
 @dataclass(slots=True)  # not frozen: a short question has forty, and those take thrice as long
 class Term:
-    """One entry of the index to look up: a word or a tag, for the query's word `ordinal`."""
+    """One entry of the index to look up, for the query's word `ordinal`.
 
-    index: Literal["w", "t"]
+    It is a word, a tag, a speaker or the time that a text mentions.
+    """
+
+    index: Literal["w", "t", "p", "d"]
     text: str = field(repr=False)
     ordinal: int
     weight: float = 1.0
@@ -44,12 +51,37 @@ class Term:
 class QueryTerms:
     """The terms to look up and the words behind the ordinals.
 
-    It is asked by the first `query_words` of them.
+    It is asked by the first `query_words` of them. A memory that has all ordinals of `speaker` is
+    of the one speaker that the query names, or of whom it addresses (`is_role`); one that has an
+    ordinal of `days` mentions a time that it names.
     """
 
     terms: Sequence[Term] = field(repr=False)
     words: Sequence[str] = field(repr=False)
     query_words: int
+    speaker: Sequence[int] = ()
+    is_role: bool = False
+    days: Sequence[int] = ()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the first words of the query itself, which may be names of speakers."""
+        return self.words[: min(self.query_words, NAMES_MAX)]
+
+    def with_speaker(self, parts: Sequence[str], *, is_role: bool = False) -> "QueryTerms":
+        """Return these and the terms of a speaker, all of which a memory of his has."""
+        more = self._with("p", parts, 0.0 if is_role else SPEAKER_LOOKED_AT_WEIGHT)
+        return replace(more, speaker=range(len(self.words), len(more.words)), is_role=is_role)
+
+    def with_days(self, days: Sequence[str]) -> "QueryTerms":
+        """Return these and the times that the query names."""
+        more = self._with("d", days, 1.0)
+        return replace(more, days=range(len(self.words), len(more.words)))
+
+    def _with(self, index: Literal["p", "d"], texts: Sequence[str], weight: float) -> "QueryTerms":
+        begins = len(self.words)
+        terms = [Term(index, t, begins + n, weight) for n, t in enumerate(texts)]
+        return replace(self, terms=[*self.terms, *terms], words=[*self.words, *texts])
 
     def ordinals_of(self, typed: Iterable[str]) -> list[int]:
         """Return the ordinals of the query's words among some that were typed."""

@@ -20,6 +20,7 @@ from relayer.memories.asking import Asking
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Recalled, RecalledMemory, RecallService
 from relayer.query import fusion
+from relayer.query.heading import terms_of_speaker
 from relayer.query.query import Query
 from relayer.record import KINDS, Kind
 from relayer.routes import shapes
@@ -62,6 +63,7 @@ class RecallBody(Narrowed, kw_only=True):
         Meta(max_length=Limits.aliases_max),
     ] = field(default_factory=dict)
     source: bodies.Source | None = None
+    speaker: bodies.Speaker | None = None
     metadata: bodies.Metadata = field(default_factory=dict)
     writers: (
         Annotated[list[bodies.HexKey], Meta(min_length=1, max_length=Limits.recall_writers_max)]
@@ -81,11 +83,12 @@ class AskBody(Narrowed, kw_only=True):
 
 
 class ScoreParts(TypedDict):
-    """The six parts whose sum is the score."""
+    """The seven parts whose sum is the score."""
 
     meaning: float
     words: float
     neighbours: float
+    speaker: float
     period: float
     recency: float
     importance: float
@@ -185,6 +188,7 @@ def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) 
                 "meaning": hit.meaning,
                 "words": hit.words,
                 "neighbours": hit.neighbours,
+                "speaker": hit.speaker,
                 "period": hit.period,
                 "recency": hit.recency,
                 "importance": hit.importance,
@@ -225,6 +229,7 @@ def query_of(body: RecallBody, now: datetime) -> Query:
         goal=None if goal is None else bodies.check_text(goal, Limits.goal_bytes_max, "goal"),
         aliases=body.aliases,
         source=body.source,
+        speaker=_speaker(body.speaker),
         metadata=bodies.check_metadata(body.metadata),
         writers=None if writers is None else [PublicKey(bytes.fromhex(w)) for w in writers],
         min_relevance=body.min_relevance,
@@ -279,6 +284,12 @@ def _min_primary_results(body: RecallBody) -> int:
     if body.mode != "keyword_first":
         raise BadRequest("min_primary_results is for the mode keyword_first.")
     return body.min_primary_results
+
+
+def _speaker(name: str | None) -> str | None:
+    if name is not None and not terms_of_speaker(name):
+        raise BadRequest("speaker is neither a name nor user or assistant.")
+    return name
 
 
 def _leg_weights(body: RecallBody) -> fusion.Weights | None:

@@ -14,7 +14,7 @@ from relayer.normalization import normalize
 from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.sealed.primitives import mac, macs, u32
 
-Field = Literal["w", "t", "s", "m"]
+Field = Literal["w", "t", "s", "m", "p", "d"]
 FREQUENCY_MAX: Final = 15
 _AT_ONCE: Final = 16_384  # words that one call of Python's own counts or sorts: some milliseconds
 
@@ -38,8 +38,12 @@ def postings(
     tags: Iterable[str] = (),
     source: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    speaker: Iterable[str] = (),
+    mentions: Iterable[str] = (),
 ) -> dict[int, int]:
     """Return token → clipped frequency of everything a memory can be found or filtered by.
+
+    `speaker` has the terms of who said it, `mentions` those of the times that it names.
 
     In the order of tokens: it says nothing of that of words, and the table's index is filled page
     by page.
@@ -51,7 +55,10 @@ def postings(
         token: min(n, FREQUENCY_MAX)
         for token, n in zip(tokens(key, "w", counts), counts.values(), strict=True)
     }
-    found |= dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
+    found |= dict.fromkeys(
+        filters(key, tags=tags, source=source, metadata=metadata, speaker=speaker), 1
+    )
+    found |= dict.fromkeys(tokens(key, "d", mentions), 1)
     return {token: found[token] for token in _sort_tokens(found)}
 
 
@@ -72,13 +79,15 @@ def filters(
     tags: Iterable[str] = (),
     source: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    speaker: Iterable[str] = (),
 ) -> list[int]:
-    """Return the tokens of what memories are filtered by: tags, a source, metadata pairs."""
+    """Return the tokens of what memories are filtered by: tags, source, metadata, speaker."""
     return [
         *tokens(key, "t", tags),
         *(token(key, "s", only) for only in (source,) if only is not None),
         # The zero byte cannot occur in a name.
         *tokens(key, "m", (f"{name}\0{value}" for name, value in (metadata or {}).items())),
+        *tokens(key, "p", speaker),
     ]
 
 

@@ -19,7 +19,7 @@ from relayer.words.languages import ENGLISH, function_words, language_of, stems
 from relayer.words.spelling import fold
 from relayer.words.tokens import is_plain, terms_of
 
-INDEX_VERSION: Final = 4
+INDEX_VERSION: Final = 5
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,15 @@ def test_a_score_can_be_made_again_from_its_explanation(client: SyncMemoryClient
     assert best.explain is not None
     assert (best.text, set(best.explain.matched)) == (TEA, {"anna", "tea"})
     parts = best.explain.parts
-    assert set(parts) == {"meaning", "words", "neighbours", "period", "recency", "importance"}
+    assert set(parts) == {
+        "meaning",
+        "words",
+        "neighbours",
+        "speaker",
+        "period",
+        "recency",
+        "importance",
+    }
     assert best.score == pytest.approx(sum(parts.values()))
     assert "explain" not in client.recall("tea").results[0].to_json()
 

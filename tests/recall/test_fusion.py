@@ -20,6 +20,7 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
         "seqs": np.arange(10, 10 + n),
         "nearest": distances,
         "spread": distances,
+        "passages": (~np.isnan(distances)).astype(np.int64),
         "moments": np.zeros(n),
         "importances": np.ones(n, np.int8),
         "pairs": NONE,
@@ -35,6 +36,21 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
         "mean_words": 10.0,
     }
     return Evidence(**defaults | members)
+
+
+def test_a_short_text_comes_before_an_equally_near_long_one() -> None:
+    """The nearest of many passages is near by chance; a clear difference still decides."""
+    passages = np.array([12, 1])
+    equal = fuse(evidence([0.5, 0.5], passages=passages))
+    assert equal.score[1] > equal.score[0]
+    assert equal.nearness[0] == equal.nearness[1]  # what is shown at all does not change
+    clear = fuse(evidence([0.4, 0.5], passages=passages))
+    assert clear.score[0] > clear.score[1]
+
+
+def test_texts_of_equally_many_passages_lose_nothing() -> None:
+    one, many = (fuse(evidence([0.5, 0.6], passages=np.full(2, n))) for n in (1, 9))
+    assert one.score == pytest.approx(many.score)
 
 
 def worded(

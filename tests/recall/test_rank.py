@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from relayer.query.rank import Copies, Weights, prefer_periods, weigh
+from relayer.query.rank import (
+    ROLE_WEIGHT,
+    SPEAKER_WEIGHT,
+    Copies,
+    Weights,
+    prefer_periods,
+    prefer_speaker,
+    weigh,
+)
 from relayer.record import IMPORTANCES, Importance
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
@@ -49,8 +57,19 @@ def test_being_of_a_named_time_adds_a_little() -> None:
     day = timedelta(days=1)
     moments = np.array([(NOW + offset * day).timestamp() for offset in (-1, 0, 0.999, 1, 5, 6)])
     spans = [(NOW, NOW + day), (NOW + 5 * day, NOW + 6 * day)]
-    assert prefer_periods(moments, spans).tolist() == [0, 0.2, 0.2, 0, 0.2, 0]
-    assert prefer_periods(moments, []).tolist() == [0] * 6
+    nothing = np.empty((0, 2), np.int64)
+    assert prefer_periods(moments, spans, nothing, []).tolist() == [0, 0.2, 0.2, 0, 0.2, 0]
+    assert prefer_periods(moments, [], nothing, []).tolist() == [0] * 6
+    found = np.array([[0, 4], [1, 4], [3, 7]])  # one says the day, one of the day says it, too
+    assert prefer_periods(moments, spans, found, [4]).tolist() == [0.2, 0.2, 0.2, 0, 0.2, 0]
+
+
+def test_a_speaker_has_all_parts_of_the_name() -> None:
+    found = np.array([[0, 5], [0, 6], [1, 5], [2, 1]])
+    both = prefer_speaker(4, found, [5, 6], is_role=False)
+    assert both.tolist() == [SPEAKER_WEIGHT, 0, 0, 0]
+    assert prefer_speaker(4, found, [5], is_role=True).tolist() == [ROLE_WEIGHT, ROLE_WEIGHT, 0, 0]
+    assert prefer_speaker(4, found, [], is_role=False).tolist() == [0] * 4
 
 
 TEN = "the quick brown fox jumps over a very lazy dog"

@@ -342,7 +342,7 @@ class TestScore:
             assert hit.importance == importances[memory.importance]
             assert hit.meaning == pytest.approx(0.5 * plain[memory.id].meaning)
             assert hit.words == pytest.approx(0.5 * plain[memory.id].words)
-            parts = (hit.meaning, hit.words, hit.neighbours, hit.period, hit.recency)
+            parts = (hit.meaning, hit.words, hit.neighbours, hit.speaker, hit.period, hit.recency)
             assert hit.score == pytest.approx(sum(parts) + hit.importance)
 
     async def test_a_weight_of_the_search_alone_changes_nothing(

@@ -51,6 +51,9 @@ def _add_recall(parser: Parser) -> None:
     _add_narrowing(parser)
     parser.add_argument("--source", help="only memories of this source")
     parser.add_argument(
+        "--speaker", metavar="NAME", help="only what this person said; or user, or assistant"
+    )
+    parser.add_argument(
         "--writer",
         action="append",
         type=public_key,
@@ -183,6 +186,7 @@ def recall(shell: Shell) -> None:
             goal=args.goal,
             aliases=_aliases(args.alias or ()),
             source=args.source,
+            speaker=args.speaker,
             metadata=pairs("--metadata", args.metadata),
             writers=args.writer,
             min_relevance=args.min_relevance,

@@ -133,6 +133,12 @@ class _Tools:
         tags: Tags = None,
         after: Moment = None,
         before: Moment = None,
+        speaker: Annotated[
+            str | None,
+            Field(max_length=60, description="Only what this person said; or user, or assistant."),
+            Text,
+            NoneIfPlaceholder,
+        ] = None,
         relevance_min: Annotated[
             float, Field(ge=0, le=1, description="Leave out what is less relevant.")
         ] = 0.3,
@@ -161,6 +167,7 @@ class _Tools:
             tags=tags,
             after=after,
             before=before,
+            speaker=speaker if speaker and speaker.strip() else None,
             min_relevance=relevance_min,
             goal=goal if goal and goal.strip() else None,
         )
