@@ -164,7 +164,7 @@ def test_a_later_end_is_granted_and_the_one_that_holds_is_told(machine):
     assert len(grants(machine, before["public_key"])) == 1
     shown = machine.run("agents", "provision", "coder", "--expires", "2100-01-03T00:00:00Z")
     assert "extended" in shown
-    assert "until 2100-01-03T00:00:00.000Z" in shown
+    assert "until 2100-01-03 00:00Z" in shown
     (listed,) = machine.json("agents", "list")["agents"]
     assert listed["grants"][0]["expires_at"] == "2100-01-03T00:00:00.000Z"
     assert listed["public_key"] == before["public_key"]

@@ -124,7 +124,7 @@ def test_the_list_says_who_holds_what_and_wrote_how_much(machine):
     shown = machine.run("agents", "list")
     lines = dict(line.split("\t", 1) for line in shown.splitlines())
     assert "writer of researcher; reader of team" in lines["researcher"]
-    assert "writer of coder until 2100-01-01T00:00:00.000Z" in lines["coder"]
+    assert "writer of coder until 2100-01-01 00:00Z" in lines["coder"]
     assert "revoked" in lines["gone"]
     (machine.folder / "coder.json").unlink()
     assert "no profile here" in machine.run("agents", "list")
@@ -216,6 +216,13 @@ def test_keys_are_shown_with_the_hour_in_which_they_last_asked(machine):
     shown = {row[0]: row for row in map(str.split, machine.run("keys", "list").splitlines())}
     assert "-" in shown[mask_key(researcher["public_key"])]
     assert "-" not in shown[mask_key(coder["public_key"])]
+    agents = {agent["name"]: agent for agent in machine.json("agents", "list")["agents"]}
+    assert agents["coder"]["last_used_at"] == used[coder["public_key"]]
+    assert "last_used_at" not in agents["researcher"]
+    rows = [line.split("\t") for line in machine.run("agents", "list").splitlines()]
+    shown = {row[0]: row[5] for row in rows}
+    assert shown["coder"].endswith(":00Z")
+    assert shown["researcher"] == "-"
 
 
 @pytest.mark.parametrize("target", ["openclaw", "hermes", "mcp", "json", None])
@@ -276,3 +283,12 @@ def test_private_keys_come_as_json_only_when_asked(machine):
     shown = machine.run("agents", "provision", "coder", "--for", "json", "--show-keys")
     (agent,) = json.loads(shown)["agents"]
     assert agent["private_key"] == machine.settings("coder").private_key
+
+
+def test_that_there_are_no_agents_is_said(machine):
+    assert machine.run("agents", "list") == ""
+    assert "No agents yet: `memrelay agents provision NAME` makes one." in machine.err
+    assert machine.run("agents", "list", "c*") == ""
+    assert "No agent fits." in machine.err
+    assert machine.json("agents", "list") == {"agents": []}
+    assert machine.err == ""

@@ -11,7 +11,7 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_USAGE
 from memrelay.commands.charts import draw_bar, draw_sparkline
-from memrelay.commands.newest import to_local
+from memrelay.commands.entries import to_local
 from memrelay.commands.stats import describe_counts
 from memrelay.commands.tables import measure_width
 from memrelay.models import Counts

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -113,6 +114,23 @@ def test_a_day_is_that_of_this_machines_zone(filled: Machine) -> None:
     lines = show(filled.profile, 80, "timeline", "--before", "2026-06-01", TZ="Europe/Berlin")
     assert lines[0] == "2026-05-05 Tuesday  1 memory"
     assert lines[1].startswith("  00:30  ")
+
+
+def test_lists_show_times_of_this_machines_zone_too(
+    filled: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_utc = filled.lines("list")[0].split("\t")
+    values = [memory["created_at"] for memory in filled("list")["memories"]]
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        here = filled.lines("list")[0].split("\t")
+        assert [memory["created_at"] for memory in filled("list")["memories"]] == values
+    time.tzset()
+    [at] = [n for n, (one, other) in enumerate(zip(in_utc, here, strict=True)) if one != other]
+    assert here[at].endswith("+05:30")
+    assert in_utc[at].endswith("Z")
+    assert datetime.fromisoformat(here[at]) == datetime.fromisoformat(in_utc[at])
 
 
 @pytest.mark.parametrize(

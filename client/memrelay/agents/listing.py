@@ -6,6 +6,7 @@ It does not own what a key holds (`account.py`), or what is changed (`provision.
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 from memrelay.agents.access import Share, shares_of
@@ -25,6 +26,7 @@ class Agent(Answer):
     `state` says what was done (created, enrolled, extended, kept, rotated, revoked), or in a list
     what it is (active, expired, revoked). An agent that a rotation left as it is, since only where
     it runs a new key can be made, is `elsewhere`. `public_key` is None if it is yet to be made.
+    `last_used_at` is the hour in which its key last asked, None where nobody noted any.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Agent(Answer):
     grants: tuple[Share, ...] = ()
     profile: str | None = None
     written: int | None = field(default=None, metadata={ABSENT: True})
+    last_used_at: datetime | None = field(default=None, metadata={ABSENT: True})
 
 
 def list_agents(
@@ -68,6 +71,7 @@ def list_agents(
             grants=shares_of(held),
             profile=str(account.files.path(name)) if key.public_key in profiles else None,
             written=None if counts is None else counts[key.public_key],
+            last_used_at=key.last_used_at,
         )
         found.append(agent)
     if faults:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memrelay.answers import rfc3339
+from memrelay.commands.entries import when
 from memrelay.commands.key_choice import describe_grants
 from memrelay.commands.parsers import Adder, number_of
 from memrelay.commands.shell import Shell
@@ -218,7 +218,7 @@ def _lasts(grant: Grant, end: datetime | None) -> bool:
 
 def _describe(request: JoinRequest, wish: dict[str, Any]) -> str:
     names = "the whole account" if wish["namespaces"] is None else ", ".join(wish["namespaces"])
-    until = "" if wish["expires"] is None else f" until {rfc3339(wish['expires'])}"
-    made = rfc3339(datetime.fromtimestamp(request.created_ms // 1000, UTC))
+    until = "" if wish["expires"] is None else f" until {when(wish['expires'])}"
+    made = when(datetime.fromtimestamp(request.created_ms // 1000, UTC))
     called = request.label or "no name"
     return f"{request}, by {called} at {made}, would be granted {wish['role']} of {names}{until}"

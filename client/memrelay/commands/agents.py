@@ -18,7 +18,6 @@ from memrelay.agents.access import ROLES, Share, Wish
 from memrelay.agents.enrolment import Enrolment
 from memrelay.agents.listing import ELSEWHERE, Agent, find_names, list_agents
 from memrelay.agents.provision import Agents
-from memrelay.answers import rfc3339
 from memrelay.commands.admission import add_requests, agree, format_reply, read_given
 from memrelay.commands.agent_names import (
     add_names,
@@ -26,6 +25,7 @@ from memrelay.commands.agent_names import (
     read_words,
     tell_progress,
 )
+from memrelay.commands.entries import when
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
@@ -200,16 +200,20 @@ def list_all(shell: Shell) -> None:
     with _administer(shell) as agents:
         found = list_agents(agents.account, words, warn=warn, count=shell.args.count)
     value = {"agents": [agent.to_json() for agent in found]}
-    shell.show_table(value, _COLUMNS, [*map(_row, found)])
+    shell.show_table(value, _COLUMNS, [*map(_list_row, found)])
+    if not found and not shell.args.json:
+        warn("No agent fits." if words else f"No agents yet: {_FIRST} makes one.")
 
 
+_FIRST = "`memrelay agents provision NAME`"
 _COLUMNS = (
     Column("AGENT"),
     Column("KEY", rank=3),
     Column("STATE"),
     Column("HOLDS", is_text=True),
     Column("WROTE", rank=1),
-    Column("PROFILE", rank=2),
+    Column("USED", rank=2),
+    Column("PROFILE", rank=4),
 )
 
 
@@ -310,10 +314,15 @@ def _row(agent: Agent) -> Sequence[str]:
     return (agent.name, key, agent.state, _format_shares(agent.grants), written, place)
 
 
+def _list_row(agent: Agent) -> Sequence[str]:
+    *told, place = _row(agent)
+    return (*told, when(agent.last_used_at) or "-", place)
+
+
 def _format_shares(shares: Sequence[Share]) -> str:
     return "; ".join(
         f"{share.role} of {', '.join(share.namespaces)}"
-        + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
+        + (f" until {when(share.expires_at)}" if share.expires_at else "")
         for share in shares
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
+from memrelay.commands.entries import when
 from memrelay.commands.key_choice import describe_grants
 from memrelay.commands.new_keys import (
     default_label,
@@ -119,7 +120,7 @@ def join(shell: Shell) -> None:
     shell.show(shown, [f"written to {shell.args.out}" if shell.args.out else request])
     if shell.args.qr:
         show_code(request, otherwise="save it: `memrelay join --out request.svg`")
-    warn(f"fingerprint {fingerprint}; the request holds until {rfc3339(ends)}")
+    warn(f"fingerprint {fingerprint}; the request holds until {when(ends)}")
     warn(f"the relayer's key is {mask_key(values['relayer_key'])}")
     warn("Send it to the account's owner, who types `memrelay keys admit` with it.")
     warn("Then type `memrelay join --finish` with the account that the owner names.")

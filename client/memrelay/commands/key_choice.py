@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memrelay.agents.storage import AgentFiles
-from memrelay.answers import rfc3339
+from memrelay.commands.entries import when
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.config import agents_folder
@@ -135,7 +135,7 @@ def describe_grants(held: Sequence[Grant]) -> str:
 def _describe_grant(grant: Grant) -> str:
     names = dict.fromkeys(e.namespace for e in grant.scope if isinstance(e, NamespaceScope))
     ends = grant.expires_ms
-    until = "" if ends is None else f" until {rfc3339(datetime.fromtimestamp(ends / 1000, UTC))}"
+    until = "" if ends is None else f" until {when(datetime.fromtimestamp(ends / 1000, UTC))}"
     return f"{grant.role} of {', '.join(names) or 'the whole account'}{until}"
 
 

@@ -4,7 +4,6 @@ It does not own the lists of pages that go on by a cursor (`listing.py`).
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
@@ -54,11 +53,3 @@ def _iterate(
         cursor = onward(cursor, page.next_cursor)
         if cursor is None:
             return
-
-
-def to_local(moment: datetime) -> datetime:
-    """Return a time in this machine's zone; in UTC, where that zone has no such time."""
-    try:
-        return moment.astimezone()
-    except (OverflowError, ValueError, OSError):  # the first and the last day there are
-        return moment.astimezone(UTC)

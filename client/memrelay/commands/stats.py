@@ -12,8 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from memrelay.commands.charts import draw_bar, draw_sparkline
-from memrelay.commands.entries import tell_nothing_found
-from memrelay.commands.newest import to_local
+from memrelay.commands.entries import tell_nothing_found, to_local
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
 from memrelay.commands.shell import Shell

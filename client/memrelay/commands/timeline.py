@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
-from memrelay.commands.entries import render_text, tell_nothing_found
+from memrelay.commands.entries import render_text, tell_nothing_found, to_local
 from memrelay.commands.listing import add_filters, filters_of
-from memrelay.commands.newest import read_newest, to_local
+from memrelay.commands.newest import read_newest
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
 from memrelay.commands.shell import Shell
