@@ -276,10 +276,12 @@ class Worker:
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
             go_on = self._slice()
-            for number, turn_id in enumerate(ids):
+            for number, episode_id in enumerate(ids):
                 if number and not go_on():
                     raise _SliceOver
-                await self._unless_stopped(self._analysis.extract_turn(account, keys, turn_id))
+                await self._unless_stopped(
+                    self._analysis.extract_episode(account, keys, episode_id)
+                )
 
         await self._with_keys(job, work)
 

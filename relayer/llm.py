@@ -2,7 +2,7 @@
 
 Not here: how it is reached (`chat.py`), what a request says beside its prompt (`parameters.py`),
 reading an answer (`answers`), the prompts (`prompts`), what is done with an answer:
-`extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means for a turn.
+`extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means.
 
 - One deadline spans a call with all its attempts; it is a longer one where no request waits.
 - A call is one request, and one more where a passing fault lost it, or too little room for

@@ -189,13 +189,13 @@ def encode(
     writer: PublicKey,
     created_at: datetime | None = None,
     *,
-    turn: bool = False,
+    episode: bool = False,
     kept: bool = False,
 ) -> bytes:
     """Return the record to seal; a later revision also says when the memory was first stored.
 
-    That of a turn says in which zone its time was told, for its days count there, and of one that
-    is kept beside its facts that it is.
+    That of an episode says in which zone its time was told, for its days count there, and of one
+    that is kept beside its facts that it is.
 
     Source: SPEC §7.
     """
@@ -221,7 +221,7 @@ def encode(
         record["turn"] = str(draft.turn)
     if draft.said_at is not None:
         record["said"] = to_ms(draft.said_at)
-    if turn and (offset_min := _offset_min(draft.event_time)):
+    if episode and (offset_min := _offset_min(draft.event_time)):
         record["offset"] = offset_min
     if kept:
         record["kept"] = True
@@ -286,7 +286,7 @@ def first_stored_at(record: bytes) -> datetime | None:
 
 
 def is_kept(record: bytes) -> bool:
-    """Return true if the record of a turn says that it is kept beside its facts.
+    """Return true if the record of an episode says that it is kept beside its facts.
 
     Raises:
         CryptoError: not a record.
@@ -315,18 +315,18 @@ def revision_row_id(memory: uuid.UUID, revision: int) -> uuid.UUID:
     return _with_version(int.from_bytes(digest, "big"), 8)
 
 
-def name_when_gone(turn: uuid.UUID) -> uuid.UUID:
-    """Return the id under which receipts and tombstones tell that a turn is gone.
+def name_when_gone(episode: uuid.UUID) -> uuid.UUID:
+    """Return the id under which receipts and tombstones tell that an episode is gone.
 
-    It is its own, or a new one where that is of version 8, from before turns had random names: a
-    fingerprint of what was said. The blob beside it tells which turn it was.
+    It is its own, or a new one where that is of version 8, from before episodes had random names: a
+    fingerprint of what was said. The blob beside it tells which episode it was.
     """
-    return new_id() if is_former_name(turn) else turn
+    return new_id() if is_former_name(episode) else episode
 
 
-def is_former_name(turn: uuid.UUID) -> bool:
-    """Return true if a turn has a name from before they were random; its tombstone has another."""
-    return turn.version == 8
+def is_former_name(episode: uuid.UUID) -> bool:
+    """Return true if an episode's name is no random one; its tombstone has another."""
+    return episode.version == 8
 
 
 def new_id() -> uuid.UUID:

@@ -28,6 +28,8 @@ from relayer.memories.asking import Asking
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
 from relayer.memories.derivation import Deriver
+from relayer.memories.episode_facts import EpisodeFacts
+from relayer.memories.episodes import Episodes
 from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
@@ -45,10 +47,8 @@ from relayer.memories.reseal import Resealer
 from relayer.memories.reviewing import Reviewer
 from relayer.memories.revising import Reviser
 from relayer.memories.runs import Runs
-from relayer.memories.sealed_turns import SealedTurns
+from relayer.memories.sealed_episodes import SealedEpisodes
 from relayer.memories.states import StateChanger
-from relayer.memories.turn_facts import TurnFacts
-from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
 from relayer.memory_index.index import MemoryIndex
 from relayer.query.vectors import QueryEmbedder
@@ -86,7 +86,7 @@ class Services:
     histories: Histories
     reviewer: Reviewer
     state_changer: StateChanger
-    turns: Turns
+    episodes: Episodes
     recaller: RecallService
     memory_index: MemoryIndex
     indexer: Indexer
@@ -180,7 +180,7 @@ def build_services(
         histories=Histories(database=database, opener=opener),
         reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces),
         state_changer=_state_changer(parts),
-        turns=Turns(database=database, opener=opener, namespaces=namespaces),
+        episodes=Episodes(database=database, opener=opener, namespaces=namespaces),
         recaller=recaller,
         memory_index=memory_index,
         indexer=indexer,
@@ -350,14 +350,14 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
         database=storage.database,
         namespaces=storage.namespaces,
     )
-    turns = SealedTurns(
+    episodes = SealedEpisodes(
         database=storage.database,
         blobs=storage.blobs,
         namespaces=storage.namespaces,
         clock=parts.clock,
     )
-    facts = TurnFacts(
-        turns=turns,
+    facts = EpisodeFacts(
+        episodes=episodes,
         opener=parts.opener,
         intake=parts.intake,
         writer=parts.writer,
@@ -366,7 +366,7 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
     return Analysis(
         facts=facts,
         known=known,
-        turns=turns,
+        episodes=episodes,
         extractors=Extractors(extractor, patient, rules, language_model),
         accounts=storage.accounts,
         request_timeout_s=request_timeout_s,

@@ -99,8 +99,8 @@ class Exporter:
         )
         return await self._page_of(access.account, found)
 
-    async def turns(self, access: Access, ids: Sequence[uuid.UUID]) -> Page:
-        """Return those of these turns that wait or are kept; there is no next page.
+    async def episodes(self, access: Access, ids: Sequence[uuid.UUID]) -> Page:
+        """Return those of these episodes that wait or are kept; there is no next page.
 
         Raises:
             NotAllowed: the key does not own the account.
@@ -110,7 +110,7 @@ class Exporter:
         blobs = await self._read_blobs(access.account, found)
         if len(blobs) < len(found):
             found = await rows.episodes_named(self._database, access.account, ids)
-        return [_turn_record(row, blobs) for row in found], None
+        return [_episode_record(row, blobs) for row in found], None
 
     async def _account(self, account: AccountId) -> MovedAccount:
         row = await rows.account(self._database, account)
@@ -184,11 +184,11 @@ class Exporter:
         last = str(found[-1]["id"]) if found else None
         blobs = await self._read_blobs(account, found)
         if len(blobs) < len(found):
-            # A turn whose facts were taken in between let its blob go, and is not lost.
+            # An episode whose facts were taken in between let its blob go, and is not lost.
             now = await rows.episodes_after(self._database, account, after, ROWS // 10)
             left = {row["id"] for row in now}
             found = [row for row in found if row["id"] in left]
-        return [_turn_record(row, blobs) for row in found], last
+        return [_episode_record(row, blobs) for row in found], last
 
     async def _read_blobs(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
         """Return the blobs of rows; leave out those missing or altered, whose rows say so."""
@@ -231,7 +231,7 @@ def _links(found: Sequence[Row]) -> list[MovedLink]:
     return [MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__}) for link in kept]
 
 
-def _turn_record(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
+def _episode_record(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
     return MovedEpisode(
         id=row["id"],
         namespace=row["namespace"],

@@ -181,7 +181,7 @@ class Importer:
     ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
         """Erase what lives of these, and remember the others; what became of each, the receipts.
 
-        A turn whose facts were taken elsewhere stays where somebody keeps it beside its own.
+        An episode whose facts were taken elsewhere stays where somebody keeps it beside its own.
         """
         ids = unique([tombstone.id for tombstone in named])
         receipts: list[bytes] = []

@@ -39,7 +39,7 @@ _EARLIER: Final = timedelta(milliseconds=1)
 
 
 class RowImporter:
-    """Writes the memories and turns that an owner brings."""
+    """Writes the memories and episodes that an owner brings."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ async def _turns_placed(
     fresh: Sequence[Row],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[rows.ArrivingTurn]:
-    """Return turns with their namespaces' numbers here.
+    """Return episodes with their namespaces' numbers here.
 
     Of equal ones, the first is known by what it says.
     """
@@ -231,7 +231,7 @@ async def _turns_placed(
 async def _find_erased_turns(
     connection: Connection, account: AccountId, sound: Sequence[Row]
 ) -> set[uuid.UUID]:
-    """Return those of these turns that are erased here under another name (`name_when_gone`)."""
+    """Return those of these episodes that are erased here under another name (`name_when_gone`)."""
     turns = {validation.hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
     if not turns:
         return set()

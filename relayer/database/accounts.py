@@ -35,7 +35,7 @@ WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 
 _ACCOUNT: Final = f"SELECT {ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
-# Under the account's lock, in the transaction that stores what the turn gave.
+# Under the account's lock, in the transaction that stores what the episode gave.
 _COUNT_TURN: Final = """
 UPDATE accounts
 SET turns_with_facts = turns_with_facts + $2, turns_without_facts = turns_without_facts + 1 - $2
@@ -169,8 +169,8 @@ async def update_settings(connection: Connection, *, account: AccountId, setting
     await connection.execute(_UPDATE_SETTINGS, account, settings)
 
 
-async def count_turn(connection: Connection, *, account: AccountId, has_facts: bool) -> None:
-    """Count a turn that was analyzed, under the account's lock."""
+async def count_episode(connection: Connection, *, account: AccountId, has_facts: bool) -> None:
+    """Count an episode that was analyzed, under the account's lock."""
     await connection.execute(_COUNT_TURN, account, int(has_facts))
 
 

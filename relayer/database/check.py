@@ -64,7 +64,7 @@ CROSS JOIN LATERAL (
 ) h
 WHERE n.account_id = $1 AND n.namespace_id = $2
 """
-# Whether an account claims another total than its namespaces and turns.
+# Whether an account claims another total than its namespaces and episodes.
 _TOTALS_OFF: Final = """
 SELECT (a.memory_count, a.storage_bytes, a.index_bytes)
        IS DISTINCT FROM (coalesce(n.memories, 0), coalesce(n.bytes, 0) + e.bytes,
@@ -175,14 +175,14 @@ async def memories_after(database: Database, account: AccountId, seq: int, limit
 async def episodes_after(
     database: Database, account: AccountId, episode_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """Return a page of waiting and kept turns, shaped like memories."""
+    """Return a page of waiting and kept episodes, shaped like memories."""
     return await database.fetch(_EPISODES, account, episode_id, limit)
 
 
 async def present(
     database: Database, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Return those of these memories and waiting turns that are still there."""
+    """Return those of these memories and waiting episodes that are still there."""
     return {r["memory_id"] for r in await database.fetch(_PRESENT, account, ids)}
 
 
@@ -214,7 +214,7 @@ async def counts_off(database: Database, account: AccountId, namespace_id: int) 
 
 
 async def totals_off(database: Database, account: AccountId) -> bool:
-    """Return true if an account's counts are not the sums of its namespaces' and turns'."""
+    """Return true if an account's counts are not the sums of its namespaces' and episodes'."""
     return await _off(database, _TOTALS_OFF, account)
 
 

@@ -38,7 +38,7 @@ WHERE account_id = $1 AND memory_id = ANY ($2) AND revision_of IS NULL
 _TOMBSTONED: Final = """
 SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
 """
-# Which of these are turns whose facts were taken, and which were not to be kept.
+# Which of these are episodes whose facts were taken, and which were not to be kept.
 _EXTRACTED: Final = """
 SELECT episode_id FROM episodes
 WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
@@ -101,7 +101,7 @@ async def find_tombstoned(
 async def find_extracted(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Return those of these turns that are done with."""
+    """Return those of these episodes that are done with."""
     return {r["episode_id"] for r in await database.fetch(_EXTRACTED, account, ids)}
 
 

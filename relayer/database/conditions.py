@@ -1,6 +1,6 @@
 """Conditions on a memory `m`, in SQL, that several statements have.
 
-Not here: which state it is in (`states.IN_STATE`), whether a turn is over (`episodes.is_over`).
+Not here: which state it is in (`states.IN_STATE`), whether an episode is over (`episodes.is_over`).
 """
 
 from typing import Final

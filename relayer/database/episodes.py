@@ -1,4 +1,4 @@
-"""Statements on turns, `episodes` in the tables: conversations that wait for their facts, or stay.
+"""Statements on episodes: sealed conversations that wait for their facts, or stay beside them.
 
 Not here: storing and erasing them, which go with memories (`memories.write`, `memories.erase`).
 """
@@ -17,16 +17,17 @@ LATELY: Final = timedelta(days=1)  # how far back a failure of the model is of i
 
 
 def is_too_old(now: str) -> str:
-    """Return the condition in SQL that a turn `e` is older than its namespace `ns` keeps things."""
+    """Return the condition in SQL that an episode `e` is older than its namespace `ns` keeps it."""
     ended = "e.created_at + ns.ttl_s * interval '1 second'"
     return f"(ns.ttl_s IS NOT NULL AND {ended} <= {now}::timestamptz)"
 
 
 def is_over(now: str) -> str:
-    """Return the condition in SQL that a turn `e` of `ns`, of account $1, is in no answer by then.
+    """Return the condition in SQL that an episode `e` of `ns`, of account $1, is in no answer then.
 
-    It ends with what came from it, since it says the same. OFFSET has that asked of one turn after
-    another: a planner without statistics reads all links of the account once, to know it of each.
+    It ends with what came from it, since it says the same. OFFSET has that asked of one episode
+    after another: a planner without statistics reads all links of the account once, to know it
+    of each.
     """
     return f"""({is_too_old(now)} OR EXISTS (
         SELECT 1 FROM links l
@@ -55,8 +56,8 @@ FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = $2 AND NOT {is_over("$3")}
 """
-# Why the language model did not find a turn's facts. One that stays away is asked for each turn
-# once a minute, and there is nothing new to write.
+# Why the language model did not find an episode's facts. One that stays away is asked for each
+# episode once a minute, and there is nothing new to write.
 _NOTE_FAILURE: Final = """
 UPDATE episodes SET failure = $3
 WHERE account_id = $1 AND episode_id = $2 AND failure IS DISTINCT FROM $3
@@ -81,7 +82,7 @@ _KEEP_EPISODE: Final = """
 UPDATE episodes SET state = 'kept'
 WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
 """
-# The turns that wait or are kept and say one of these things, by epoch and fingerprint.
+# The episodes that wait or are kept and say one of these things, by epoch and fingerprint.
 _SAID: Final = f"""
 SELECT e.episode_id, e.namespace_id, e.epoch, e.fingerprint, e.state
 FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint)
@@ -110,7 +111,7 @@ SELECT episode_id FROM episodes
 WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'kept'
 """
 # What it said goes with the blob, and may have to wait again. The row stays: for pollers, and so
-# that a blob which is copied back from a backup is not taken for a turn that lost its row.
+# that a blob which is copied back from a backup is not taken for an episode that lost its row.
 _FINISH_EPISODE: Final = """
 WITH finished AS (
     UPDATE episodes SET state = 'done', fingerprint = NULL
@@ -205,7 +206,7 @@ async def note_extractor(
 
 @dataclass(frozen=True)
 class Failures:
-    """Numbers of turns that wait for their facts, and of those the model failed at of late.
+    """Numbers of episodes that wait for their facts, and of those the model failed at of late.
 
     `cause` is why it failed at the newest of these; None where it did not.
     """
@@ -230,7 +231,7 @@ class Failures:
 async def failures(
     database: Database, *, account: AccountId, namespace_ids: Sequence[int] | None, now: datetime
 ) -> Failures:
-    """Count the waiting turns of these namespaces, and the model's failures in the last day.
+    """Count the waiting episodes of these namespaces, and the model's failures in the last day.
 
     None stands for all namespaces of the account.
     """
@@ -246,7 +247,7 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
 async def find_said(
     database: Database, *, account: AccountId, places: Sequence[FingerprintKey], now: datetime
 ) -> list[Row]:
-    """Return (episode_id, namespace_id, epoch, fingerprint, state) of turns that say these things.
+    """Return (episode_id, namespace_id, epoch, fingerprint, state) of episodes that say this.
 
     They wait or are kept; those of the newest epoch come first.
     """
@@ -261,10 +262,10 @@ async def claim(
     now: datetime,
     to_wait: bool = False,
 ) -> list[Row]:
-    """Return the same turns as `find_said`, under the account's lock.
+    """Return the same episodes as `find_said`, under the account's lock.
 
-    Turns whose time is over stand in nobody's way then, nor do kept ones in that of a turn which is
-    to wait.
+    Episodes whose time is over stand in nobody's way then, nor do kept ones in that of an episode
+    which is to wait.
     """
     if not places:
         return []
@@ -276,7 +277,7 @@ async def claim(
 async def find_kept(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
-    """Return those of these turns that are there and kept."""
+    """Return those of these episodes that are there and kept."""
     return {r["episode_id"] for r in await connection.fetch(_KEPT, account, episode_ids)}
 
 

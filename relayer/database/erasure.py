@@ -14,7 +14,7 @@ from relayer.database.episodes import is_too_old
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
-# Erase rows, postings, vectors and blobs of these revisions, and turns; leave tombstones by id.
+# Erase rows, postings, vectors and blobs of these revisions, and episodes; leave tombstones by id.
 _ERASE: Final = """
 WITH doomed AS (
     SELECT memory_id, revision_of IS NULL AS current, namespace_id, blob_id, state_blob, word_count,
@@ -104,10 +104,11 @@ WHERE l.account_id = $1 AND l.other_id = ANY ($2) AND l.relation = 'source'
   AND m.review IS DISTINCT FROM 'rejected' AND NOT {_IS_OWN}
 """
 
-# These memories and turns, and everything that still says what they said: the turns that memories
-# came from, what was merged into them, what was made of them, and so on. Never what is in another
-# namespace: whoever erases may not write there, and an archive may link anything with anything.
-# Where only time is over ($3), what was made of them stays if somebody made it their own since.
+# These memories and episodes, and everything that still says what they said: the episodes that
+# memories came from, what was merged into them, what was made of them, and so on. Never what is
+# in another namespace: whoever erases may not write there, and an archive may link anything with
+# anything. Where only time is over ($3), what was made of them stays if somebody made it their own
+# since.
 # Where it is meant ($4), what they were merged into goes as well.
 _ENTAILED: Final = f"""
 WITH RECURSIVE doomed (id) AS (
@@ -205,7 +206,7 @@ ON CONFLICT DO NOTHING
 
 @dataclass(frozen=True)
 class Erased:
-    """The rows and turns to erase, and the receipts of it.
+    """The rows and episodes to erase, and the receipts of it.
 
     Attributes:
         rows: revisions, by the ids of their rows.
@@ -216,7 +217,7 @@ class Erased:
     """
 
     rows: Sequence[uuid.UUID]
-    turns: Sequence[uuid.UUID]
+    episodes: Sequence[uuid.UUID]
     tombstones: Sequence[tuple[uuid.UUID, int, bytes]]
     earlier: Sequence[bytes]
     receipts: Sequence[tuple[int, bytes]]
@@ -233,7 +234,7 @@ async def find_entailed(
     expired: bool,
     upward: bool,
 ) -> list[uuid.UUID]:
-    """Return these memories and turns, and all that would still say what they said.
+    """Return these memories and episodes, and all that would still say what they said.
 
     Where they have `expired`, without what was made of them and is somebody's own by now: pinned,
     edited, said again or, a procedure, approved. Only `upward` with what they were merged into.
@@ -259,17 +260,17 @@ async def lock_memories(
     return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
 
 
-async def lock_turns(
+async def lock_episodes(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """Return the rows of turns in any state, shaped like memories', locked likewise."""
+    """Return the rows of episodes in any state, shaped like memories', locked likewise."""
     return list(await connection.fetch(_LOCK_TURNS, account, episode_ids))
 
 
-async def turns_of_blobs(
+async def episodes_of_blobs(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> list[uuid.UUID]:
-    """Return the turns that have one of these blobs; looks at every turn of the account."""
+    """Return the episodes that have one of these blobs; looks at every episode of the account."""
     found = await connection.fetch(_TURNS_OF_BLOBS, account, blob_ids)
     return [r["episode_id"] for r in found]
 
@@ -277,7 +278,7 @@ async def turns_of_blobs(
 async def still_expired(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
 ) -> list[uuid.UUID]:
-    """Return those of these memories and turns whose time is over."""
+    """Return those of these memories and episodes whose time is over."""
     if not ids:
         return []
     return [r["memory_id"] for r in await connection.fetch(_STILL_EXPIRED, account, ids, now)]
@@ -294,7 +295,7 @@ async def revision_counts(
 async def earlier_blobs(
     connection: Connection, *, account: AccountId, row_ids: Sequence[uuid.UUID]
 ) -> list[tuple[uuid.UUID, bytes, datetime]]:
-    """Return (row or turn, blob, when it goes) of blobs that are still to go.
+    """Return (row or episode, blob, when it goes) of blobs that are still to go.
 
     These had them before they were sealed anew.
     """
@@ -322,7 +323,7 @@ async def erase(
         erased.receipts[-1][0],
         erased.receipt_head,
         erased.receipt_blob_ids,
-        erased.turns,
+        erased.episodes,
         [tombstone for tombstone, _, _ in erased.tombstones],
         [number for _, number, _ in erased.tombstones],
         [blob for _, _, blob in erased.tombstones],

@@ -49,7 +49,7 @@ WITH wrong AS (
 SELECT count(*) FROM changed
 """
 
-# Accounts with a memory or a turn whose time is over, and the first of these.
+# Accounts with a memory or an episode whose time is over, and the first of these.
 _ACCOUNTS_EXPIRED: Final = f"""
 SELECT a.account_id FROM accounts a
 WHERE a.closed_at IS NULL
@@ -119,7 +119,7 @@ async def apply_ttl(
 
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:
-    """Return accounts with memories or turns whose time is over."""
+    """Return accounts with memories or episodes whose time is over."""
     return [
         AccountId(r["account_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)
     ]
@@ -128,13 +128,13 @@ async def accounts_expired(database: Database, *, now: datetime) -> list[Account
 async def find_expired(
     database: Database, *, account: AccountId, now: datetime, limit: int
 ) -> list[uuid.UUID]:
-    """Return memories whose time is over, the longest over first, and then turns."""
+    """Return memories whose time is over, the longest over first, and then episodes."""
     return [r["memory_id"] for r in await database.fetch(_EXPIRED, account, now, limit)]
 
 
-async def find_expired_turns(
+async def find_expired_episodes(
     database: Database, *, account: AccountId, namespace_id: int, now: datetime, limit: int
 ) -> list[uuid.UUID]:
-    """Return turns of one namespace whose time is over, the oldest first."""
+    """Return episodes of one namespace whose time is over, the oldest first."""
     found = await database.fetch(_EXPIRED_TURNS, account, now, limit, namespace_id)
     return [r["episode_id"] for r in found]

@@ -15,7 +15,7 @@ from relayer.database.postings import few_with
 from relayer.database.states import ALL, IN_STATE
 from relayer.sealed.keys import AccountId, PublicKey
 
-# In which namespaces these memories and turns are.
+# In which namespaces these memories and episodes are.
 _PLACES: Final = """
 SELECT m.memory_id AS id, ns.name AS namespace FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
@@ -80,7 +80,7 @@ SELECT (SELECT count(*) FROM memories
      + (SELECT count(*) FROM episodes
         WHERE account_id = $1 AND namespace_id = $2 AND state <> 'done')
 """
-# Take an empty namespace off the lists, with its expiry and the marks of turns that were done:
+# Take an empty namespace off the lists, with its expiry and the marks of episodes that were done:
 # tombstones are left of those, as far as their names do not tell what was said.
 _CLOSE_NAMESPACE: Final = """
 WITH done AS (
@@ -125,7 +125,7 @@ class Match:
 async def places(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> dict[uuid.UUID, str]:
-    """Return living memory or turn → the name of its namespace."""
+    """Return living memory or episode → the name of its namespace."""
     return {r["id"]: r["namespace"] for r in await database.fetch(_PLACES, account, ids)}
 
 
@@ -185,13 +185,13 @@ async def has_other_epochs(
 async def contents(
     database: Database, *, account: AccountId, namespace_id: int, limit: int
 ) -> list[uuid.UUID]:
-    """Return memories and turns of a namespace, in no order."""
+    """Return memories and episodes of a namespace, in no order."""
     rows = await database.fetch(_CONTENTS, account, namespace_id, limit)
     return [r["memory_id"] for r in rows]
 
 
 async def count_contents(database: Database, *, account: AccountId, namespace_id: int) -> int:
-    """Count the memories and turns of a namespace."""
+    """Count the memories and episodes of a namespace."""
     row = await database.fetchrow(_COUNT_CONTENTS, account, namespace_id)
     assert row is not None
     return int(row[0])

@@ -40,7 +40,7 @@ CROSS JOIN LATERAL (
 WHERE ns.account_id = $1 AND ns.name = ANY ($4)
 ORDER BY m.seq LIMIT $3
 """
-# Turns that wait for their extraction, or are kept.
+# Episodes that wait for their extraction, or are kept.
 _TURNS: Final = """
 SELECT e.episode_id AS id, ns.name AS namespace, e.epoch, e.blob_id, e.size_bytes
 FROM episodes e
@@ -74,14 +74,14 @@ async def revisions_after(
     return await database.fetch(statement, account, seq, limit, namespaces)
 
 
-async def turns_after(
+async def episodes_after(
     database: Database,
     account: AccountId,
     episode_id: uuid.UUID,
     namespaces: Sequence[Namespace] | None,
     limit: int,
 ) -> list[Row]:
-    """Return a page of turns by id, of these namespaces or (None) of all."""
+    """Return a page of episodes by id, of these namespaces or (None) of all."""
     return await database.fetch(_TURNS, account, episode_id, namespaces, limit)
 
 

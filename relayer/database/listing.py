@@ -1,4 +1,4 @@
-"""Statements that list memories and turns, page by page, and count what there is.
+"""Statements that list memories and episodes, page by page, and count what there is.
 
 Not here: finding what answers a query (`recall`), reading a single one (`memories`).
 
@@ -92,7 +92,7 @@ WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL
   AND ($2::int[] IS NULL OR namespace_id = ANY ($2))
 GROUP BY namespace_id
 """
-# A page of turns: the newest of each namespace, and of these the newest.
+# A page of episodes: the newest of each namespace, and of these the newest.
 _TURNS: Final = f"""
 SELECT ns.name AS namespace, e.* FROM namespaces ns
 CROSS JOIN LATERAL (
@@ -212,7 +212,7 @@ async def count_set_aside(
     return found
 
 
-async def turns(
+async def episodes(
     database: Database,
     *,
     account: AccountId,
@@ -221,5 +221,5 @@ async def turns(
     limit: int,
     now: datetime,
 ) -> list[Row]:
-    """Return a page of kept and waiting turns, newest first, after that place."""
+    """Return a page of kept and waiting episodes, newest first, after that place."""
     return await database.fetch(_TURNS, account, namespace_ids, *before, limit, now)

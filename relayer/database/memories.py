@@ -181,7 +181,7 @@ class NewMemory:
 
 @dataclass(frozen=True)
 class NewEpisode:
-    """A sealed turn: `PENDING` until its facts are extracted, or `KEPT` beside them."""
+    """A sealed episode: `PENDING` until its facts are extracted, or `KEPT` beside them."""
 
     episode_id: uuid.UUID
     namespace_id: int

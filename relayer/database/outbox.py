@@ -126,7 +126,7 @@ async def lock_due(
 async def find_referenced(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Return those of these blobs that a memory or turn refers to."""
+    """Return those of these blobs that a memory or episode refers to."""
     rows = await connection.fetch(_REFERENCED, account, blob_ids)
     return {r["blob_id"] for r in rows}
 

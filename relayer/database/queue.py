@@ -236,7 +236,7 @@ async def embed_soon(
         await enqueue(connection, EMBED, account, ids)
 
 
-async def behind_turns(connection: Connection, account: AccountId) -> int:
+async def behind_episodes(connection: Connection, account: AccountId) -> int:
     """Return the priority, 0 or less, of an account's next job to extract."""
     waiting: int = await connection.fetchval(_TURNS_BEHIND, account, BACKLOG_COUNTED_MAX)
     # What is written just now is counted, too, and does not wait for itself.

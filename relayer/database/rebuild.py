@@ -62,7 +62,7 @@ _REVISIONS: Final = """
 SELECT coalesce(revision_of, memory_id) AS id, revision, revision_of, stored_at FROM memories
 WHERE account_id = $1 AND (memory_id = ANY ($2) OR revision_of = ANY ($2))
 """
-# Under which epoch the revisions of memories, and turns, are sealed by what their rows say.
+# Under which epoch the revisions of memories, and episodes, are sealed by what their rows say.
 _SEALED: Final = """
 SELECT coalesce(revision_of, memory_id) AS id, revision, memory_id AS row_id, epoch, blob_id
 FROM memories WHERE account_id = $1 AND (memory_id = ANY ($2) OR revision_of = ANY ($2))
@@ -221,7 +221,7 @@ async def revisions(
 async def find_sealed(
     database: Database, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """Return (id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
+    """Return (id, revision, row_id, epoch, blob_id) of the rows of these memories and episodes."""
     return await database.fetch_planned(_SEALED, account, ids)
 
 

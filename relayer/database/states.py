@@ -23,7 +23,7 @@ from relayer.record import (
 from relayer.sealed.keys import AccountId
 
 CONTRADICTS: Final = "contradicts"  # a newer fact → the memory that it speaks against
-TURN: Final = "turn"  # a memory → the turn it came from
+TURN: Final = "turn"  # a memory → the episode it came from
 SOURCE: Final = "source"  # a summary or a procedure → what it was made of
 MERGED: Final = "merged"  # the memory that was kept → the one that says the same
 
@@ -100,7 +100,7 @@ WITH changed AS (
 UPDATE accounts SET receipt_seq = $13, receipt_head = $14, changed_at = $10 WHERE account_id = $1
 """
 
-# Links of memories that are still there to memories and turns that are.
+# Links of memories that are still there to memories and episodes that are.
 _LINK: Final = """
 INSERT INTO links (account_id, memory_id, relation, other_id, created_at)
 SELECT $1, l.memory_id, l.relation, l.other_id, $5
@@ -154,7 +154,7 @@ ORDER BY relation, memory_id, other_id
 
 @dataclass(frozen=True)
 class Link:
-    """A relation of a memory to another, or to a turn."""
+    """A relation of a memory to another, or to an episode."""
 
     memory_id: uuid.UUID
     relation: str

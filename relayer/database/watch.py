@@ -73,6 +73,6 @@ async def count_waiting(database: Database) -> dict[str, int]:
 
 
 async def failures(database: Database, now: datetime) -> Failures:
-    """Count the waiting turns of all accounts, and the model's failures in the last day."""
+    """Count the waiting episodes of all accounts, and the model's failures in the last day."""
     with _translate_errors():
         return Failures.of(await database.fetch(_FAILURES, now - LATELY))

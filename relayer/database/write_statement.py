@@ -264,6 +264,6 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
     """Store a request under the account's lock.
 
     Raises:
-        UniqueViolation: a fact, mark or turn came in between; look them up again.
+        UniqueViolation: a fact, mark or episode came in between; look them up again.
     """
     await connection.execute(_WRITE, account, *(value(request) for value in _PARAMETERS.values()))

@@ -29,7 +29,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class ReceiptItem:
-    """A revision of a memory, a turn or a signed object, with the namespace of its receipt."""
+    """A revision of a memory, an episode or a signed object, with the namespace of its receipt."""
 
     memory_id: uuid.UUID
     revision: int

@@ -1,10 +1,10 @@
 """The order of steps of analyze, and of an extraction that had to wait.
 
 Not here: how facts are found (`extraction`), what is known already (`related.py`), storing them, or
-a turn until then (`turn_facts.py`), answers from memories (`asking.py`).
+an episode until then (`episode_facts.py`), answers from memories (`asking.py`).
 
-- A turn that was accepted is never lost: when the model is away, or slower than a request may be,
-  it is sealed and waits for its facts. A model that is known to be slow lets no request wait.
+- An episode that was accepted is never lost: when the model is away, or slower than a request may
+  be, it is sealed and waits for its facts. A model that is known to be slow lets no request wait.
 - No database connection is held while a model thinks.
 - A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
 """
@@ -31,12 +31,12 @@ from relayer.memories.conversations import (
     from_draft,
     outcome,
 )
+from relayer.memories.episode_facts import EpisodeFacts, problem_of
 from relayer.memories.intake import Answered, Submission
 from relayer.memories.opening import Caller
 from relayer.memories.related import RelatedMemories
-from relayer.memories.sealed_turns import ALTERED, SealedTurns
+from relayer.memories.sealed_episodes import ALTERED, SealedEpisodes
 from relayer.memories.sealing import without_secrets
-from relayer.memories.turn_facts import TurnFacts, problem_of
 from relayer.memories.writes import CONTENDED, Origin, Overtaken
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
@@ -47,8 +47,8 @@ from relayer.tenants.ledger import Stale, retry_stale
 _log = logging.getLogger(__name__)
 
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
-SLOW: Final = "slow"  # why a turn waits about which the model was not asked
-FOUND_BYTES_MAX: Final = 100_000  # of the facts of a turn and their words, of twenty facts
+SLOW: Final = "slow"  # why an episode waits about which the model was not asked
+FOUND_BYTES_MAX: Final = 100_000  # of the facts of an episode and their words, of twenty facts
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Extractors:
 
     Attributes:
         first: finds them while a request waits.
-        patient: finds them for a turn that waits.
+        patient: finds them for an episode that waits.
         rules: find them where the model's answer is of no use.
         model: whom `first` and `patient` ask, if that is a model.
     """
@@ -74,16 +74,16 @@ class Analysis:
     def __init__(
         self,
         *,
-        facts: TurnFacts,
+        facts: EpisodeFacts,
         known: RelatedMemories,
-        turns: SealedTurns,
+        episodes: SealedEpisodes,
         extractors: Extractors,
         accounts: Accounts,
         request_timeout_s: float,
     ) -> None:
         self._facts = facts
         self._known = known
-        self._turns = turns
+        self._episodes = episodes
         self._extractor = extractors.first
         self._patient = extractors.patient
         self._rules = extractors.rules
@@ -124,31 +124,31 @@ class Analysis:
         attempt = partial(self._attempt, caller, conversation, facts, submission, redacted)
         return await retry_stale(attempt, CONTENDED)
 
-    async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
-        """Take the facts out of a kept turn once more; it stays.
+    async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
+        """Take the facts out of a kept episode once more; it stays.
 
         Raises:
-            NotFound: there is no such turn, or the key may not read its namespace.
+            NotFound: there is no such episode, or the key may not read its namespace.
             NotAllowed: the key only reads there, or the namespace's key is missing.
             Unavailable: the model is away.
             Corrupted: its blob is missing or altered.
         """
-        row = await self._turns.find_kept(caller.access, turn_id)
+        row = await self._episodes.find_kept(caller.access, episode_id)
         caller.access.require(Namespace(row["namespace"]), "writer")
-        draft = await self._turns.open(caller.access.account, caller.keys, row)
+        draft = await self._episodes.open(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
         related = await self._known.related(caller, conversation)
         facts = await self._extractor.extract(await self._excerpt(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
-        origin = Origin(turn_id, kept=True, names=names)
+        origin = Origin(episode_id, kept=True, names=names)
         extractor = self._extractor.name
         submission = await self._facts.submission(caller, conversation, drafts)
         remember = partial(
             self._facts.remember, caller, conversation, submission, origin, extractor
         )
         stored = await retry_stale(partial(remember, is_counted=False), CONTENDED)
-        answer = outcome(stored, turn_id, {}, extractor)
+        answer = outcome(stored, episode_id, {}, extractor)
         return replace(answer, problem=await problem_of(conversation, facts))
 
     async def _excerpt(
@@ -158,7 +158,7 @@ class Analysis:
         return await excerpt_of(caller, conversation, related if self._model is not None else ())
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
-        """Return the turn that facts come from. Without a model none waits."""
+        """Return the episode that facts come from. Without a model none waits."""
         may_wait = self._model is not None
         return await self._facts.origin(caller, conversation, may_wait=may_wait)
 
@@ -170,7 +170,7 @@ class Analysis:
         submission: Submission,
         redacted: dict[str, int],
     ) -> Analyzed:
-        """Store facts, and the turn that is kept beside them. If it waits already, it is done.
+        """Store facts, and the episode that is kept beside them. If it waits already, it is done.
 
         Raises:
             Stale: somebody came in between.
@@ -203,8 +203,8 @@ class Analysis:
         settings = caller.access.settings
         return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
 
-    async def extract_turn(self, account: AccountId, keys: Keys, turn_id: uuid.UUID) -> None:
-        """Take the facts out of a turn that waits; nothing when it is done or gone.
+    async def extract_episode(self, account: AccountId, keys: Keys, episode_id: uuid.UUID) -> None:
+        """Take the facts out of an episode that waits; nothing when it is done or gone.
 
         Raises:
             Unavailable: the model is still away.
@@ -213,26 +213,26 @@ class Analysis:
             QuotaExceeded: the account is full, or nearly: then no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
-        if (row := await self._turns.find_pending(account, turn_id)) is None:
+        if (row := await self._episodes.find_pending(account, episode_id)) is None:
             return
         await self._facts.refuse_full(account, FOUND_BYTES_MAX)
         try:
-            draft = await self._turns.open(account, keys, row)
+            draft = await self._episodes.open(account, keys, row)
         except Corrupted as error:
-            if await self._turns.find_pending(account, turn_id) is None:
+            if await self._episodes.find_pending(account, episode_id) is None:
                 return  # its blob went with it meanwhile
             if error.code == ALTERED:
-                await self._turns.fail(account, turn_id)
+                await self._episodes.fail(account, episode_id)
             raise
         access = await self._accounts.unasked(account, PublicKey(row["writer"]))
         caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._known.newest(caller, conversation.namespace)
         excerpt = await excerpt_of(caller, conversation, related)
-        found = await self._patient_facts(account, turn_id, excerpt)
+        found = await self._patient_facts(account, episode_id, excerpt)
         drafts = await self._drafts(caller, conversation, found.facts, related)
         names = {row["namespace_id"]: conversation.namespace}
-        origin = Origin(turn_id, waiting=True, kept=access.settings.keep_turns, names=names)
+        origin = Origin(episode_id, waiting=True, kept=access.settings.keep_turns, names=names)
         submission = await self._facts.submission(caller, conversation, drafts)
         await retry_stale(
             partial(
@@ -242,20 +242,20 @@ class Analysis:
         )
 
     async def _patient_facts(
-        self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt
+        self, account: AccountId, episode_id: uuid.UUID, excerpt: Excerpt
     ) -> Extracted:
         """Return the model's facts, or the rules' when its answer is of no use."""
         try:
             return Extracted(await self._patient.extract(excerpt), self._patient.name)
         except Unavailable as error:
             cause = cause_of(error)
-            await self._turns.note_failure(account, turn_id, cause)
+            await self._episodes.note_failure(account, episode_id, cause)
             # One that is away says nothing about the turn. The request had a useless answer, too,
             # and at temperature 0 more of them would be alike.
             if error.code != "llm.invalid_output":
                 raise
         _log.warning(
-            "facts of a turn come from rules: the language model failed",
+            "facts of an episode come from rules: the language model failed",
             extra={"event": "analysis.rules", "cause": cause},
         )
         return Extracted(await self._rules.extract(excerpt), RULES_AFTER + cause)

@@ -1,9 +1,9 @@
-"""Conversations, the turns they are sealed as, and the drafts that their facts become; pure.
+"""Conversations, the episodes they are sealed as, and the drafts that their facts become; pure.
 
 Not here: the order of steps (`analysis.py`), how facts are found (`extraction`).
 
-- A turn is a conversation that is sealed: until its facts are found, or kept beside them. Formats,
-  tables and paths call it an episode.
+- An episode is a conversation that is sealed: until its facts are found, or kept beside them.
+  Members of the API and of records that are called `turn` mean an episode (SPEC §14).
 """
 
 import uuid
@@ -39,14 +39,14 @@ from relayer.tenants.custody import Keys
 
 Contents = Mapping[str, object]  # text → its content: compared often, found out once
 ROUTE: Final = "analyze"
-NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where no turn waits
+NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where no episode waits
 WHOLE: Final = 2**32 - 1  # item of a conversation, beside those of its facts
 RULES_AFTER: Final = "rules after the model failed: "  # how the name of such rules begins
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """A conversation to analyze; `kept_at` is since when it is kept as a turn."""
+    """A conversation to analyze; `kept_at` is since when it is kept as an episode."""
 
     text: str = field(repr=False)
     namespace: Namespace
@@ -79,16 +79,16 @@ def cause_of(error: RelayerError | TimeoutError) -> str:
 
 @dataclass(frozen=True)
 class Analyzed:
-    """The facts that were stored, or the turn that waits for the model.
+    """The facts that were stored, or the episode that waits for the model.
 
     Attributes:
-        pending: the turn that waits.
-        kept: the turn that stays beside its facts.
+        pending: the episode that waits.
+        kept: the episode that stays beside its facts.
         reinforced: memories that it said again, in these or nearly these words.
         others: receipts of what else came of it, as for `Remembered`.
         problem: why nothing of it could be read, in words for whoever sent it.
-        extractor: who found the facts, as for `Extracted`; None while the turn waits, and where a
-            repeated request finds the facts of one that had not to wait.
+        extractor: who found the facts, as for `Extracted`; None while the episode waits, and where
+            a repeated request finds the facts of one that had not to wait.
         failure: why the language model did not find them yet, in fixed words.
     """
 
@@ -105,7 +105,7 @@ class Analyzed:
 
 
 def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
-    """Return the conversation that was sealed as a turn."""
+    """Return the conversation that was sealed as an episode."""
     return Conversation(
         text=draft.text,
         namespace=draft.namespace,
@@ -120,7 +120,7 @@ async def excerpt_of(
 ) -> Excerpt:
     """Return the excerpt for an extractor, redacted by today's setting.
 
-    A kept turn and memories may be older than the setting.
+    A kept episode and memories may be older than the setting.
     """
     said, _ = await without_secrets(caller.access, conversation.text)
     known = [memory.text for memory in related if memory.text is not None]
@@ -131,7 +131,7 @@ async def excerpt_of(
 
 
 def as_draft(conversation: Conversation) -> Draft:
-    """Return the draft that is sealed as a turn."""
+    """Return the draft that is sealed as an episode."""
     return Draft(
         text=conversation.text,
         namespace=conversation.namespace,
@@ -141,8 +141,8 @@ def as_draft(conversation: Conversation) -> Draft:
     )
 
 
-def open_turn(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
-    """Return the draft that was sealed as a turn.
+def open_episode(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
+    """Return the draft that was sealed as an episode.
 
     Raises:
         CryptoError: altered, or the key of its epoch is missing.

@@ -1,4 +1,4 @@
-"""Erasing memories and turns for good, with a receipt and a tombstone for each.
+"""Erasing memories and episodes for good, with a receipt and a tombstone for each.
 
 Not here: who may erase what (`forgetting.py`), SQL (`database.erasure`), deletions in an outside
 store (`journal/outbox.py`).
@@ -40,7 +40,7 @@ RECEIPT_ITEMS_MAX: Final = 500  # so that a signed receipt stays below 64 KiB
 
 @dataclass
 class Erasure:
-    """The ids and blobs of memories and turns that were erased, and the receipts that say so."""
+    """The ids and blobs of memories and episodes that were erased, and the receipts that say so."""
 
     ids: list[uuid.UUID] = field(default_factory=list)
     blob_ids: list[bytes] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Eraser:
         op: str = FORGET,
         upward: bool = True,
     ) -> Erasure:
-        """Erase those of these memories and turns that live, in bounded changes.
+        """Erase those of these memories and episodes that live, in bounded changes.
 
         Who asks has to be a writer of these namespaces still at each. With the operation `expire`,
         only those go whose time is over. What they were merged into, only `upward` of what is
@@ -115,7 +115,7 @@ class Eraser:
         Raises:
             NotFound: the account is gone.
         """
-        # By their blobs, too, for a turn may have lived under another name (`name_when_gone`).
+        # By their blobs, too, for an episode may have lived under another name (`name_when_gone`).
         items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
         relayer, expired = self._ledger.unasked(receipt.account), receipt.op == EXPIRE
         async with self._ledger.change(relayer, op=receipt.op) as change:
@@ -155,7 +155,7 @@ async def erase_in(
 ) -> list[bytes]:
     """Erase these, with what is entailed, in a change of their account; the receipts.
 
-    Turns go by their blobs, too, where their names may have been others (`name_when_gone`).
+    Episodes go by their blobs, too, where their names may have been others (`name_when_gone`).
     Of what is `expired`, what somebody made their own stays.
     """
     if not ids:
@@ -192,10 +192,10 @@ async def _erase(
     connection, account = change.connection, change.account
     memories = await rows.lock_memories(connection, account=account, memory_ids=ids)
     if blob_ids:
-        ids = [*ids, *await rows.turns_of_blobs(connection, account=account, blob_ids=blob_ids)]
-    turns = await rows.lock_turns(connection, account=account, episode_ids=ids)
+        ids = [*ids, *await rows.episodes_of_blobs(connection, account=account, blob_ids=blob_ids)]
+    episodes = await rows.lock_episodes(connection, account=account, episode_ids=ids)
     # One that is done has let its blob go already.
-    living = [turn for turn in turns if turn["state"] != "done"]
+    living = [episode for episode in episodes if episode["state"] != "done"]
     targets = memories + living
     if not targets:
         return Erasure()
@@ -209,7 +209,7 @@ async def _erase(
     outside = change.outside_store
     erased = rows.Erased(
         rows=[row["row_id"] for row in memories],
-        turns=[row["memory_id"] for row in turns],
+        episodes=[row["memory_id"] for row in episodes],
         tombstones=[(*places[row_id], blob) for row_id, blob in had],
         # One that is due may be on its way out of an outside store, and its note locked.
         earlier=[b for _, b, due in earlier if due > change.time or not outside],
@@ -254,7 +254,7 @@ def _sign(
 
 
 def _row_id(row: Row) -> uuid.UUID:
-    """Return the id of a memory's revision, or a turn's own."""
+    """Return the id of a memory's revision, or an episode's own."""
     row_id: uuid.UUID = row.get("row_id", row["memory_id"])
     return row_id
 

@@ -71,7 +71,7 @@ class Expiry:
         if entry is None:
             raise NotFound("No such namespace.")
         account, number = access.account, entry.namespace_id
-        await self._expire_turns(account, number)
+        await self._expire_episodes(account, number)
         async with self._ledger.change(access, as_owner=True) as change:
             if not await rows.set_ttl(
                 change.connection, account=account, namespace_id=number, ttl_s=ttl_s
@@ -93,10 +93,10 @@ class Expiry:
                 return Kept(ttl_s, total, more=False)
         return Kept(ttl_s, total, more=True)
 
-    async def _expire_turns(self, account: AccountId, number: int) -> None:
-        """Erase a namespace's turns whose time is over: as their end is stored nowhere, a longer
+    async def _expire_episodes(self, account: AccountId, number: int) -> None:
+        """Erase a namespace's episodes whose time is over: as their end is stored nowhere, a longer
         time would bring them back."""
-        while ids := await rows.find_expired_turns(
+        while ids := await rows.find_expired_episodes(
             self._database, account=account, namespace_id=number, now=self._clock(), limit=PAGE
         ):
             await self._eraser.expire(account, ids)

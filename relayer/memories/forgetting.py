@@ -98,7 +98,7 @@ class Forgetting:
         self._waits = waits
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> Forgotten:
-        """Erase one memory or turn, expired or not.
+        """Erase one memory or episode, expired or not.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
@@ -113,7 +113,7 @@ class Forgetting:
     async def forget_ids(
         self, access: Access, ids: Sequence[uuid.UUID], *, dry_run: bool = False
     ) -> Forgotten:
-        """Erase these memories and turns.
+        """Erase these memories and episodes.
 
         Raises:
             NotAllowed: the key only reads in a namespace of one of them; then nothing is erased,
@@ -129,7 +129,7 @@ class Forgetting:
         if not dry_run and living:
             erasure = await self._eraser.erase(access, namespaces, living)
             fates |= {i: "erased" for i in erasure.ids if i in fates}
-            # Somebody else was there in between: erased it, or took the facts of a turn.
+            # Somebody else was there in between: erased it, or took the facts of an episode.
             rest = [i for i in living if fates[i] == "matched"]
             now, _ = await self._fates(access, rest)
             fates |= {i: "not_found" if now[i] == "matched" else now[i] for i in rest}

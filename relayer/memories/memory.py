@@ -133,7 +133,7 @@ class MemoryService:
         return await readable(self._database, access, memory_id)
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
-        """Erase one memory or waiting turn, expired or not, that was not erased before.
+        """Erase one memory or waiting episode, expired or not, that was not erased before.
 
         Returns the receipt, and whether an outside store has still to confirm.
 
@@ -147,7 +147,7 @@ class MemoryService:
         return done.receipts[0], done.pending
 
     async def forget_namespace(self, access: Access, namespace: Namespace) -> int:
-        """Erase every memory and waiting turn of a namespace; how many.
+        """Erase every memory and waiting episode of a namespace; how many.
 
         Raises:
             NotAllowed: not a writer of the namespace.
@@ -176,7 +176,7 @@ class MemoryService:
         )
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
-        """Return id → (namespace, blob_id, state) of living memories and turns the key may read."""
+        """Return id → (namespace, blob_id, state) of what lives and the key may read."""
         found = await rows.states(
             self._database,
             account=access.account,

@@ -124,8 +124,8 @@ class Opener:
             for row, memory in zip(found, await self.open_rows(caller, found), strict=True)
         ]
 
-    async def turns(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
-        """Return the drafts of turns, in their order; None where the blob is lost or altered.
+    async def episodes(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
+        """Return the drafts of episodes, in their order; None where the blob is lost or altered.
 
         Raises:
             NotAllowed: `unlock_required`.

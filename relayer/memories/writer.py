@@ -1,4 +1,4 @@
-"""One transaction for everything that a write stores: memories, turns, receipts, jobs, effects.
+"""One transaction for everything that a write stores: memories, episodes, receipts, jobs, effects.
 
 Not here: what is written (`intake.py`, `recovery/restore.py`, `manual.py`), sealing (`sealing.py`),
 erasing (`eraser.py`), SQL (`database.memories`).
@@ -109,7 +109,7 @@ class Writer:
     ) -> Committed:
         """Commit sealed memories and episodes with their receipts, jobs and effects.
 
-        A turn that had waited, their `origin`, is finished in the same transaction; `beside` is
+        An episode that had waited, their `origin`, is finished in the same transaction; `beside` is
         done in it, under the account's lock, and undoes everything by raising. Who asks has to be a
         writer of the namespaces in `names`, and `within`.
 
@@ -119,7 +119,7 @@ class Writer:
             QuotaExceeded: the account is full.
             NotAuthenticated, NotAllowed: the key lost its right meanwhile.
             Misdirected: the account was rotated meanwhile.
-            Overtaken: the turn that these come from is gone, or the same one came in between.
+            Overtaken: the episode that these come from is gone, or the same one came in between.
             NotFound: the account is gone, or what is restored was erased.
         """
         batch = Batch(
@@ -220,7 +220,7 @@ class Writer:
         elif batch.memories:
             await self.embed_soon(change, [m.memory_id for m in batch.memories])
         if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
-            place = await queue.behind_turns(connection, account)
+            place = await queue.behind_episodes(connection, account)
             await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)
         if batch.origin is not None and batch.origin.waiting:
             await episode_rows.finish_episode(
@@ -273,7 +273,7 @@ async def _erase_expired(change: AccountChange, replaced: Sequence[uuid.UUID]) -
 async def _vouch(change: AccountChange, batch: Batch) -> tuple[Batch, list[ReceiptItem], int]:
     """Return the new part of a batch, the items of its receipts, and the bytes that are freed.
 
-    The bytes are those of the turn that its facts come from.
+    The bytes are those of the episode that its facts come from.
     """
     names, origin, freed = batch.names, batch.origin, 0
     items = [*map(item_of_memory, batch.memories)]
@@ -318,7 +318,7 @@ async def _lock_waiting(change: AccountChange, episode: uuid.UUID) -> Row:
         change.connection, account=change.account, episode_ids=[episode]
     )
     if not locked:
-        raise Overtaken("That turn was erased or extracted meanwhile.")
+        raise Overtaken("That episode was erased or extracted meanwhile.")
     return locked[0]
 
 
@@ -326,11 +326,11 @@ async def _check_kept(change: AccountChange, episode: uuid.UUID) -> None:
     if not await episode_rows.find_kept(
         change.connection, account=change.account, episode_ids=[episode]
     ):
-        raise Overtaken("That turn was erased meanwhile.")
+        raise Overtaken("That episode was erased meanwhile.")
 
 
 async def _find_unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.NewEpisode]:
-    """Return the turns to store.
+    """Return the episodes to store.
 
     One that is restored may have been said again since: it comes back, but the other one is known
     by what they say.
@@ -347,7 +347,7 @@ async def _find_unsaid(change: AccountChange, batch: Batch) -> Sequence[rows.New
     )
     said = {row["fingerprint"] for row in found}
     if said and batch.op != RESTORE:
-        raise Overtaken("The same turn was stored meanwhile.")
+        raise Overtaken("The same episode was stored meanwhile.")
     return [replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes]
 
 
@@ -408,10 +408,10 @@ def item_of_memory(memory: rows.NewMemory) -> ReceiptItem:
     )
 
 
-def _item_of_gone(turn: Row) -> ReceiptItem:
-    """Return the item which says that a waiting turn is not kept: its facts were taken."""
-    gone = name_when_gone(turn["memory_id"])
-    return ReceiptItem(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
+def _item_of_gone(episode: Row) -> ReceiptItem:
+    """Return the item which says that a waiting episode is not kept: its facts were taken."""
+    gone = name_when_gone(episode["memory_id"])
+    return ReceiptItem(gone, 0, episode["blob_id"], episode["namespace_id"], episode["epoch"])
 
 
 def _item_of_episode(episode: rows.NewEpisode) -> ReceiptItem:

@@ -26,7 +26,7 @@ CONTENDED: Final = "Too many writers say the same thing at once."
 
 
 class Overtaken(NotFound):
-    """The turn that was to be stored, or that facts come from, was stored, extracted or erased
+    """The episode that was to be stored, or that facts come from, was stored, extracted or erased
     meanwhile by somebody else."""
 
 

@@ -46,7 +46,7 @@ class Unreferred:
         history: the bytes of those `ahead` that are grants, revocations, or what a grant rests on.
         names: the keys of namespaces that those `ahead` tell of.
         states: what those `ahead` say of memories, by name.
-        memories: those `stray` that are sealed memories or turns.
+        memories: those `stray` that are sealed memories or episodes.
         altered: their bytes do not match their names.
         lasting: objects of the journal that are never collected, whatever else of this they are.
         unread: they are there and cannot be read now; they may be any of the others.
@@ -123,7 +123,7 @@ class Examiner:
     async def _sort_blobs(
         self, account: AccountId, blobs: dict[str, envelope.Header | None], found: Unreferred
     ) -> None:
-        """Sealed memories and turns, and foreign bytes."""
+        """Sealed memories and episodes, and foreign bytes."""
         ids = [header.address.memory for header in blobs.values() if header is not None]
         over = await rows.find_tombstoned(self._database, account=account, ids=ids)
         over |= await rows.find_extracted(self._database, account=account, ids=ids)

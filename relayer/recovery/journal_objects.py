@@ -1,4 +1,4 @@
-"""Journal objects that stay for good: none of them is a memory, a turn or a state.
+"""Journal objects that stay for good: none of them is a memory, an episode or a state.
 
 Not here: what they say (`examiner.py`, `upkeep/rebuild.py`), noting their names
 (`database/collection.py`). Pure.

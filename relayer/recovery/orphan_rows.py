@@ -73,8 +73,8 @@ def memory_of(
     return memory if said is None else replace(memory, state=_state(said, address.revision))
 
 
-def turn_of(found: OpenedBlob) -> rows.NewEpisode:
-    """Return the row of a turn: kept if its record says so, else to have its facts taken (again).
+def episode_of(found: OpenedBlob) -> rows.NewEpisode:
+    """Return the row of an episode: kept if its record says so, else waiting for its facts (again).
 
     Raises:
         CryptoError: not a record.

@@ -40,7 +40,7 @@ class Lost:
 
     Attributes:
         memories: (name, header) of memories that the keys at hand open.
-        turns: the same of turns.
+        episodes: the same of episodes.
         later: names of those that they open, of types that only a later release knows.
         others: how many are sealed under other keys.
         unread: how many cannot be read now; they may be any of the others.
@@ -48,7 +48,7 @@ class Lost:
     """
 
     memories: list[Blob] = field(default_factory=list)
-    turns: list[Blob] = field(default_factory=list)
+    episodes: list[Blob] = field(default_factory=list)
     later: list[str] = field(default_factory=list)
     altered: int = 0
     unread: int = 0
@@ -104,8 +104,8 @@ class Finder:
     ) -> bool:
         """Return true if something under one of these keys has no row yet.
 
-        That is one of these memories and turns, or (None) anything. What cannot be read now may be
-        that.
+        That is one of these memories and episodes, or (None) anything. What cannot be read now may
+        be that.
         """
         async for header in self._headers_without_rows(account):
             if header is None:
@@ -238,7 +238,7 @@ class Finder:
         elif header.address.type in _MEMORIES:
             lost.memories.append((name, header))
         elif header.address.type == envelope.EPISODE:
-            lost.turns.append((name, header))
+            lost.episodes.append((name, header))
         elif _opens(keys[header.key_id], header, data):
             lost.later.append(name)
 

@@ -5,7 +5,7 @@ accounts again (`upkeep/rebuild.py`). The blob says nearly everything a row need
 `state` objects the rest; who may read the namespace is asked as always, and what was erased stays
 erased.
 
-- A turn that was kept beside its facts is so again. Another one had to wait, or had waited: its
+- An episode that was kept beside its facts is so again. Another one had to wait, or had waited: its
   facts are taken (again), and known ones are recognised.
 - Of a memory's revisions the highest is the memory; the others become earlier revisions of it,
   one that has its row already, too. What any of them was made of, the memory was made of.
@@ -35,7 +35,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.writer import RESTORE, Writer
 from relayer.memories.writes import Effects
 from relayer.record import UnknownVersion, decode
-from relayer.recovery.orphan_rows import OpenedBlob, links_of, memory_of, merged_with, turn_of
+from relayer.recovery.orphan_rows import OpenedBlob, episode_of, links_of, memory_of, merged_with
 from relayer.recovery.orphans import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -108,7 +108,7 @@ class Restore:
         indexed = await self._count_indexed(caller, namespace)
         done = await self._restore(caller.access, keys, lost, limit)
         failed = done.failed + len(done.later)
-        found = len(lost.memories) + len(lost.turns)
+        found = len(lost.memories) + len(lost.episodes)
         inspected = min(found, limit)
         return Restored(
             restored=done.restored,
@@ -133,7 +133,7 @@ class Restore:
         lost = await self._finder.find_lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
         access = self._ledger.unasked(account)
-        everything = len(lost.memories) + len(lost.turns)
+        everything = len(lost.memories) + len(lost.episodes)
         done = await self._restore(access, at_hand, lost, everything, equals=True)
         later = lost.later + done.later
         if later:
@@ -188,15 +188,15 @@ class Restore:
 
         With `equals`, a memory comes back also beside one that says the same.
         """
-        # Turns first: memories are linked to them.
-        turns = sorted(lost.turns, key=lambda turn: -turn[1].epoch)[:limit]
-        placed = (await self._order(access.account, lost))[: limit - len(turns)]
+        # Episodes first: memories are linked to them.
+        episodes = sorted(lost.episodes, key=lambda episode: -episode[1].epoch)[:limit]
+        placed = (await self._order(access.account, lost))[: limit - len(episodes)]
         await self._drop_overtaken(
-            access, keys, turns + [(name, header) for name, header, _ in placed]
+            access, keys, episodes + [(name, header) for name, header, _ in placed]
         )
         done = _Outcome()
-        for name, header in turns:
-            await self._count(done, name, self._restore_turn(access, keys, name, header))
+        for name, header in episodes:
+            await self._count(done, name, self._restore_episode(access, keys, name, header))
         for name, header, at in placed:
             work = self._restore_one(access, keys, lost, name, header, at, equals=equals)
             await self._count(done, name, work)
@@ -354,14 +354,14 @@ class Restore:
         entry = await self._namespaces.ensure(access, key, access.key)
         return OpenedBlob(header, key, entry, blob, record, draft, writer)
 
-    async def _restore_turn(
+    async def _restore_episode(
         self,
         access: Access,
         keys: Mapping[bytes, NamespaceKey],
         name: str,
         header: envelope.Header,
     ) -> bool:
-        """Store a turn; true if it is back.
+        """Store an episode; true if it is back.
 
         It is kept if it says so, else its facts are taken (again).
 
@@ -374,7 +374,7 @@ class Restore:
             return False
         try:
             await self._writer.store(
-                access, [], op=RESTORE, names=found.names, episodes=[turn_of(found)]
+                access, [], op=RESTORE, names=found.names, episodes=[episode_of(found)]
             )
         except (Stale, NotFound):
             return False

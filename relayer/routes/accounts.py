@@ -22,7 +22,7 @@ from relayer.http.checks import FOUNDER, FOUNDING, WEIGHT
 from relayer.http.rate_limits import STATE
 from relayer.http.registration import Registration
 from relayer.memories.analysis import Analysis
-from relayer.memories.turns import Turns
+from relayer.memories.episodes import Episodes
 from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
 from relayer.routes.arguments import check_account, check_relayer, decode_signed_object
@@ -81,14 +81,14 @@ class SettingsAnswer(TypedDict):
 
 
 class FactCounts(TypedDict, total=False):
-    """Numbers of turns that gave facts and that gave none; for keys of the whole account."""
+    """Numbers of episodes that gave facts and that gave none; for keys of the whole account."""
 
     with_facts: int
     without_facts: int
 
 
 class ExtractionAnswer(FactCounts):
-    """The extractor of facts, and the numbers of turns that wait for it or failed."""
+    """The extractor of facts, and the numbers of episodes that wait for it or failed."""
 
     extractor: str
     waiting: int
@@ -230,7 +230,7 @@ async def get_usage(
     database: NamedDependency[Database],
     settings: NamedDependency[Settings],
     analysis: NamedDependency[Analysis],
-    turns: NamedDependency[Turns],
+    episodes: NamedDependency[Episodes],
 ) -> UsageAnswer:
     """Return the use of the account's limits; for a narrower key, of its namespaces alone."""
     whole = access.namespaces is None
@@ -239,7 +239,7 @@ async def get_usage(
         if whole
         else _read_namespace_usage(access, database)
     )
-    failures = await turns.failures(access)
+    failures = await episodes.failures(access)
     rooms = request.scope["state"][STATE]
     left = {f"{room.name}_left": max(0, room.left) for room in rooms}
     return {

@@ -95,7 +95,7 @@ async def export_account(
     elif part == "memories":
         page, following = await exporter.memories(access, [parse_id(i) for i in ids], cursor)
     elif part == "episodes":
-        page, following = await exporter.turns(access, [parse_id(i) for i in ids])
+        page, following = await exporter.episodes(access, [parse_id(i) for i in ids])
     else:
         raise BadRequest("ids are of memories or episodes.")
     return {"part": part, "records": list(page), "next": following}

@@ -78,7 +78,7 @@ class EditAnswer(TypedDict):
 
 
 class LinkAnswer(TypedDict):
-    """One link from a memory to another, or to a turn."""
+    """One link from a memory to another, or to an episode."""
 
     relation: str
     memory_id: shapes.Id

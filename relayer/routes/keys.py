@@ -104,7 +104,7 @@ class RotationAnswer(TypedDict):
 
 
 class ResealCounts(TypedDict):
-    """Numbers of memories, earlier revisions and turns, in all and under the newest epoch."""
+    """Numbers of memories, earlier revisions and episodes, in all and under the newest epoch."""
 
     total: int
     done: int
@@ -119,7 +119,7 @@ class NamespaceReseal(ResealCounts):
 
 
 class BlockedItem(TypedDict):
-    """A memory or turn that cannot be sealed anew for now."""
+    """A memory or episode that cannot be sealed anew for now."""
 
     id: shapes.Id
     namespace: str

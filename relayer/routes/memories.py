@@ -133,7 +133,7 @@ class MemoriesAnswer(TypedDict):
 class MemoryStatus(TypedDict):
     """The progress of one id.
 
-    `extractor` found the facts of a turn. `matches` are whole ids of memories, at most 10, that
+    `extractor` found the facts of an episode. `matches` are whole ids of memories, at most 10, that
     begin with the digits that were given as an id.
     """
 

@@ -75,7 +75,7 @@ class StoredName(TypedDict):
 
 
 class InventoryItem(StoredName):
-    """One revision of a memory, or a turn, which has no `seq`."""
+    """One revision of a memory, or an episode, which has no `seq`."""
 
     type: ItemType
     revision: int
@@ -165,7 +165,7 @@ async def list_inventory(
 
 def _inventory(page: Inventory) -> InventoryAnswer:
     """Return a page of what is stored, by name."""
-    items = [_revision(row) for row in page.revisions] + [_turn(row) for row in page.turns]
+    items = [_revision(row) for row in page.revisions] + [_episode(row) for row in page.episodes]
     return {"items": items, "next_cursor": page.cursor}
 
 
@@ -185,7 +185,7 @@ def _revision(row: Row) -> InventoryItem:
     }
 
 
-def _turn(row: Row) -> InventoryItem:
+def _episode(row: Row) -> InventoryItem:
     return {
         **_to_stored_name(row),
         "type": "episode",

@@ -12,6 +12,7 @@ from relayer.routes import (
     consolidation,
     corrections,
     counts,
+    episodes,
     events,
     forgetting,
     keys,
@@ -24,7 +25,6 @@ from relayer.routes import (
     openapi,
     proof,
     recalling,
-    turns,
 )
 from relayer.routes.arguments import check_query
 
@@ -39,7 +39,7 @@ def all_routes() -> list[Router | HTTPRouteHandler]:
         *memories.HANDLERS,
         *recalling.HANDLERS,
         *corrections.HANDLERS,
-        *turns.HANDLERS,
+        *episodes.HANDLERS,
         *forgetting.HANDLERS,
         *consolidation.HANDLERS,
         *archives.HANDLERS,

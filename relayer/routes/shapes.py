@@ -78,7 +78,7 @@ class FactAnswer(TypedDict):
 
 
 class AnalyzeAnswer(TypedDict):
-    """The facts of a conversation, or the turn that waits for them."""
+    """The facts of a conversation, or the episode that waits for them."""
 
     episode_id: Id | None
     turn_id: Id | None

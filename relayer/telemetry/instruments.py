@@ -206,8 +206,8 @@ def llm_failed(cause: str) -> None:
     defer_increase(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
-def count_turn(gain: Gain, extractor: str) -> None:
-    """Count a turn by what it gave: something new, only what was known, or nothing.
+def count_episode(gain: Gain, extractor: str) -> None:
+    """Count an episode by what it gave: something new, only what was known, or nothing.
 
     `extractor` is its name, as an answer has it.
     """
@@ -215,8 +215,8 @@ def count_turn(gain: Gain, extractor: str) -> None:
     defer_increase(_GAINS[gain, label].inc)
 
 
-def count_waiting_turn() -> None:
-    """Count a turn that waits for its facts, since the language model failed."""
+def count_waiting_episode() -> None:
+    """Count an episode that waits for its facts, since the language model failed."""
     defer_increase(_PENDING.inc)
 
 

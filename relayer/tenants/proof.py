@@ -24,16 +24,16 @@ from relayer.sealed.receipts import Checkpoint, sign_checkpoint
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 
-TURNS: Final = "e"  # begins the cursor of an inventory's second part
+EPISODES: Final = "e"  # begins the cursor of an inventory's second part
 _AT_ONCE: Final = 8  # blobs read before the size of an answer is looked at again
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """A page of stored revisions, or of turns (which have no `seq`), and where the next begins."""
+    """A page of stored revisions, or of episodes (without `seq`), and where the next begins."""
 
     revisions: list[Row]
-    turns: list[Row]
+    episodes: list[Row]
     cursor: str | None
 
 
@@ -98,14 +98,14 @@ class Proof:
             access.require(namespace, "reader")
         named = access.namespaces if namespaces is None else list(namespaces)
         account = access.account
-        if cursor.startswith(TURNS):
-            after = cursors.identifier(cursor.removeprefix(TURNS))
-            turns = await rows.turns_after(self._database, account, after, named, limit)
-            full = len(turns) == limit
-            return Inventory([], turns, f"{TURNS}{turns[-1]['id']}" if full else None)
+        if cursor.startswith(EPISODES):
+            after = cursors.identifier(cursor.removeprefix(EPISODES))
+            episodes = await rows.episodes_after(self._database, account, after, named, limit)
+            full = len(episodes) == limit
+            return Inventory([], episodes, f"{EPISODES}{episodes[-1]['id']}" if full else None)
         seq = cursors.number(cursor)
         page = await rows.revisions_after(self._database, account, seq, named, limit)
-        return Inventory(page, [], str(page[-1]["seq"]) if len(page) == limit else TURNS)
+        return Inventory(page, [], str(page[-1]["seq"]) if len(page) == limit else EPISODES)
 
     async def blobs(self, access: Access, names: Sequence[str]) -> Blobs:
         """Return stored bytes: of any object of the account, or of namespaces the key may read.

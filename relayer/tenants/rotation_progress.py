@@ -34,7 +34,7 @@ LOOK_AT_ONCE: Final = 4  # of these; each may have a mebibyte
 
 @dataclass(frozen=True)
 class NamespaceProgress:
-    """The progress of one namespace, in memories, their earlier revisions and turns."""
+    """The progress of one namespace, in memories, their earlier revisions and episodes."""
 
     name: str
     total: int
@@ -49,7 +49,7 @@ class NamespaceProgress:
 
 @dataclass(frozen=True)
 class Blocked:
-    """A memory or turn that cannot be sealed anew for now.
+    """A memory or episode that cannot be sealed anew for now.
 
     Attributes:
         problem: its bytes are `missing`, or its record is of a `later` release.

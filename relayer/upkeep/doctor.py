@@ -301,11 +301,11 @@ async def _probe(language_model: LanguageModel | None) -> Probe:
 
 
 async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Clock) -> Finding:
-    """Name the finder of turns' facts; say if it works now, and how often it failed of late."""
+    """Name the finder of episodes' facts; say if it works now, and how often it failed of late."""
     found = await watch.failures(storage.database, clock())
     lately = (
-        f"; turns of the last day that a model failed at: {found.failed} (last: {found.cause});"
-        f" turns that wait: {found.waiting}"
+        f"; episodes of the last day that a model failed at: {found.failed} (last: {found.cause});"
+        f" episodes that wait: {found.waiting}"
         if found.failed
         else ""
     )
@@ -314,7 +314,7 @@ async def _facts(storage: Storage, settings: Settings, probe: Probe, clock: Cloc
         return _warning("facts", detail + lately, f"relayer serve{at(settings)} --llm-model NAME")
     model_name = f"the language model {settings.llm_model}"
     if isinstance(probe, Unavailable):
-        detail = f"{model_name} fails ({cause_of(probe)}): turns wait, or rules take over"
+        detail = f"{model_name} fails ({cause_of(probe)}): episodes wait, or rules take over"
         advice = "look at RELAYER_LLM_MODEL, OPENAI_BASE_URL, OPENAI_API_KEY and the model's server"
         return _to_finding("facts", False, detail + lately, advice=advice)
     detail = f"from {model_name}" if probe else f"{model_name} finds none in a plain sentence"

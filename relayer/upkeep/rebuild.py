@@ -65,7 +65,7 @@ class Journal:
     receipts: list[tuple[Receipt, bytes]] = field(default_factory=list)
     namespaces: dict[tuple[Namespace, int], tuple[NamedKey, bytes]] = field(default_factory=dict)
     seq: int = 0  # the highest receipt number that any of them names, or the store was told of
-    blobs: int = 0  # objects that are none of these: memories, turns, uploads
+    blobs: int = 0  # objects that are none of these: memories, episodes, uploads
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def _find_erased_names(journal: Journal) -> set[Namespace]:
 
 
 def _tombstones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Tombstone]:
-    """Return a tombstone for each memory and turn that some receipt says was erased."""
+    """Return a tombstone for each memory and episode that some receipt says was erased."""
     blobs: dict[uuid.UUID, set[bytes]] = {}
     last: dict[uuid.UUID, Receipt] = {}
     for receipt, _ in sorted(journal.receipts, key=lambda found: found[0].seq):

@@ -508,7 +508,7 @@ class TestLater:
         reader = await there.unlocked(founder, TEAM)
         if brought:
             await there.services.importer.take_in(reader.access, early)
-        await thinking.services.analysis.extract_turn(founder.account, caller.keys, turn)
+        await thinking.services.analysis.extract_episode(founder.account, caller.keys, turn)
         forgotten = await here.value("SELECT memory_id FROM memories ORDER BY seq LIMIT 1")
         await here.services.forgetting.forget(caller.access, forgotten)
         for _ in range(2):
@@ -533,11 +533,11 @@ class TestLater:
         keeping = there.another(language_model=model)
         reader = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
         for bench, keys in ((thinking, caller.keys), (keeping, reader.keys)):
-            await bench.services.analysis.extract_turn(founder.account, keys, turn)
+            await bench.services.analysis.extract_episode(founder.account, keys, turn)
         late = await packed(here, caller)
         done = await there.services.importer.take_in(reader.access, late)
         assert dict(done.results)[turn] == "unchanged"
-        assert (await there.services.turns.get(reader, turn)).state == "kept"
+        assert (await there.services.episodes.get(reader, turn)).state == "kept"
         assert (await check(there.storage)).problems == []
 
 

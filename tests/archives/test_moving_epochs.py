@@ -359,12 +359,12 @@ class TestTurns:
         assert await there.sql(TURNS) == await here.sql(TURNS)
         reader = await there.unlocked(founder, TEAM)
         assert kept.kept is not None
-        turn = await there.services.turns.get(reader, kept.kept)
+        turn = await there.services.episodes.get(reader, kept.kept)
         assert (turn.text, list(turn.fact_ids)) == (said, [one.id for one in kept.facts])
         again = await there.services.importer.take_in(reader.access, arrival)
         assert {status for _, status in again.results} == {"unchanged"}
         assert waits.pending is not None
-        await there.services.analysis.extract_turn(founder.account, reader.keys, waits.pending)
+        await there.services.analysis.extract_episode(founder.account, reader.keys, waits.pending)
         assert await there.texts(reader, "peanuts", mode="keyword")
         assert await there.sql("SELECT 1 FROM episodes WHERE state = 'pending'") == []
         # What gave its facts here does not wait once more.
@@ -387,12 +387,12 @@ class TestTurns:
         waits = await analyze(thinking, caller, "1. user: I am allergic to peanuts.")
         assert waits.pending is not None
         ids = [memory.id, waits.pending]
-        page, following = await leaving(here).turns(caller.access, ids)
+        page, following = await leaving(here).episodes(caller.access, ids)
         assert (page, following) == (await everything(here, caller, "episodes"), None)
         stranger = await here.caller(await here.account())
-        assert await leaving(here).turns(stranger.access, ids) == ([], None)
-        await thinking.services.analysis.extract_turn(founder.account, caller.keys, ids[1])
-        assert await leaving(here).turns(caller.access, ids) == ([], None)
+        assert await leaving(here).episodes(stranger.access, ids) == ([], None)
+        await thinking.services.analysis.extract_episode(founder.account, caller.keys, ids[1])
+        assert await leaving(here).episodes(caller.access, ids) == ([], None)
 
     async def test_one_that_gave_its_facts_here_does_not_come_again(
         self, here: Bench, there: Bench, model: LanguageModel, server: OpenAIServer
@@ -406,7 +406,7 @@ class TestTurns:
         assert waits.pending is not None
         await moved(thinking, there, founder)
         reader = await there.unlocked(founder, TEAM)
-        await there.services.analysis.extract_turn(founder.account, reader.keys, waits.pending)
+        await there.services.analysis.extract_episode(founder.account, reader.keys, waits.pending)
         facts_there = await living(there)
         assert len(facts_there) == 1
         [new] = await here.remember(caller, "Ben sells cups.")

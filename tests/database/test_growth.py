@@ -8,7 +8,7 @@ import pytest
 
 from relayer.database import forgetting, inventory, listing, postings, states
 from relayer.database.pool import Database, Row
-from relayer.memories.turns import FIRST_PAGE
+from relayer.memories.episodes import FIRST_PAGE
 from relayer.sealed.keys import AccountId, Namespace
 from tests.services import OTHER, TEAM, Bench
 
@@ -250,7 +250,7 @@ class TestTurns:
         found, before = [], FIRST_PAGE
         for _ in range(3):
             reader = Reader(bench.storage.database)
-            page = await listing.turns(
+            page = await listing.episodes(
                 reader.database,
                 account=talkative,
                 namespace_ids=[1, 2],

@@ -141,7 +141,9 @@ async def test_a_turn_that_waited_is_shown_with_what_came_meanwhile(
     await bench.remember(caller, "The launch is in May.")
     server.script(answer(fact("the launch is in may"), fact("The user likes windows.")))
     assert waiting.pending is not None
-    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, waiting.pending)
+    await bench.services.analysis.extract_episode(
+        caller.access.account, caller.keys, waiting.pending
+    )
     assert "1. The launch is in May.\n</known_memories>" in shown(server)[-1]
     texts = [m.text for m in await memories(bench, caller)]
     assert texts == ["The launch is in May.", "The user likes windows."]

@@ -39,7 +39,7 @@ async def test_a_refused_cut_or_useless_answer_stores_nothing_and_loses_nothing(
     analyzed = await analyze(bench, caller, TALK)
     assert await memories(bench, caller) == []
     assert analyzed.pending is not None
-    extract = bench.services.analysis.extract_turn
+    extract = bench.services.analysis.extract_episode
     await extract(caller.access.account, caller.keys, analyzed.pending)
     assert [m.text for m in await memories(bench, caller)] == [
         "I prefer window seats on trains.",
@@ -54,6 +54,8 @@ async def test_secrets_of_a_waiting_turn_are_redacted_before_it_is_kept(
     server.script(Step(status=401), answer())
     waiting = await analyze(bench, caller, f"1. user: My token is {TOKEN}, launch in May.")
     assert waiting.pending is not None
-    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, waiting.pending)
+    await bench.services.analysis.extract_episode(
+        caller.access.account, caller.keys, waiting.pending
+    )
     assert "[redacted:github-token]" in shown(server)[-1]
     assert all(TOKEN.encode() not in request.body for request in server.received)

@@ -66,7 +66,7 @@ async def names(bench: Bench, caller: Any, limit: int = 2) -> list[dict[str, Any
     cursor: str | None = ""
     while cursor is not None:
         page = await proof.inventory(caller.access, None, cursor, limit)
-        found += [dict(row) for row in (*page.revisions, *page.turns)]
+        found += [dict(row) for row in (*page.revisions, *page.episodes)]
         cursor = page.cursor
     return found
 

@@ -217,7 +217,7 @@ class TestContradictions:
             await thinking.remember(caller, OSLO if old else BERLIN)
         server.script(facts(MUNICH, contradicts=1))
         assert kept.pending is not None
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, kept.pending
         )
         [found] = await waiting(thinking, caller)
@@ -239,7 +239,9 @@ class TestContradictions:
         for turn in turns:
             assert turn is not None
             thinking.clock.advance(60)
-            await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+            await thinking.services.analysis.extract_episode(
+                caller.access.account, caller.keys, turn
+            )
         assert await thinking.texts(caller, "user lives") == [MUNICH]
         assert await waiting(thinking, caller) == []
 
@@ -318,7 +320,7 @@ class TestContradictions:
         kept = await analyze(thinking, caller, "1. user: I moved to Munich.")
         assert kept.pending is not None
         server.script(facts(MUNICH, contradicts=1))
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, kept.pending
         )
         [found] = await waiting(thinking, caller)
@@ -363,7 +365,9 @@ class TestContradictions:
         if again:
             await thinking.services.analysis.again(caller, turn)
         else:
-            await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+            await thinking.services.analysis.extract_episode(
+                caller.access.account, caller.keys, turn
+            )
         assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
         [found] = await waiting(thinking, caller)
         assert (found.memory.text, found.reason) == (BERLIN, "contradiction")

@@ -28,7 +28,7 @@ TURNS = "memrelay_turns_total"
 
 
 async def extract(bench: Bench, caller: Caller, turn: uuid.UUID) -> None:
-    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+    await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
 
 
 async def waiting(bench: Bench, caller: Caller, server: OpenAIServer, text: str = TALK) -> Analyzed:
@@ -62,7 +62,7 @@ async def counts(bench: Bench, caller: Caller) -> tuple[int, int]:
 
 
 async def failures(bench: Bench, caller: Caller) -> Failures:
-    return await bench.services.turns.failures(caller.access)
+    return await bench.services.episodes.failures(caller.access)
 
 
 class TestTold:
@@ -90,7 +90,7 @@ class TestTold:
         assert kept.extractor is None
         assert kept.failure
         assert kept.pending is not None
-        turn = await thinking.services.turns.get(caller, kept.pending)
+        turn = await thinking.services.episodes.get(caller, kept.pending)
         assert (turn.extractor, turn.failure) == (None, kept.failure)
         assert await extractor_of(thinking, caller, kept.pending) is None
         server.script(facts("Anna prefers window seats."))
@@ -134,19 +134,19 @@ class TestTold:
         kept = await waiting(thinking, caller, server)
         assert kept.pending is not None
         cause = await exhausted(thinking, caller, server, kept.pending)
-        turn = await thinking.services.turns.get(caller, kept.pending)
+        turn = await thinking.services.episodes.get(caller, kept.pending)
         assert (turn.state, turn.extractor) == ("kept", RULES_AFTER + cause)
         server.script(facts("Anna prefers window seats."))
         again = await thinking.services.analysis.again(caller, kept.pending)
         assert again.extractor == "model"
-        [listed] = await thinking.services.turns.newest(caller, [TEAM], limit=5)
+        [listed] = await thinking.services.episodes.newest(caller, [TEAM], limit=5)
         assert (listed.extractor, listed.failure) == ("model", cause)
 
     async def test_of_a_turn_that_is_kept_at_once(self, bench: Bench) -> None:
         caller = await choose(bench, await bench.caller(await bench.account()), keep_turns=True)
         analyzed = await analyze(bench, caller, TALK)
         assert analyzed.kept is not None
-        assert (await bench.services.turns.get(caller, analyzed.kept)).extractor == "rules"
+        assert (await bench.services.episodes.get(caller, analyzed.kept)).extractor == "rules"
 
     async def test_a_repeated_request_tells_what_became_of_a_turn(
         self, thinking: Bench, server: OpenAIServer

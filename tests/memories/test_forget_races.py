@@ -139,7 +139,7 @@ async def test_facts_of_a_turn_that_waited(
     server.script(AWAY, facts("The user prefers window seats."))
     turn = (await analyze(thinking, caller, TURN)).pending
     assert turn is not None
-    extraction = thinking.services.analysis.extract_turn(account, caller.keys, turn)
+    extraction = thinking.services.analysis.extract_episode(account, caller.keys, turn)
     forgotten, done = await forget_against(
         thinking, caller, turn, extraction, forget_first=forget_first
     )

@@ -32,10 +32,10 @@ class TestKeptTurns:
         analyzed = await analyze(bench, caller, self.TALK, source="chat/9", occurred_at=when)
         [fact] = analyzed.facts
         assert (analyzed.pending, analyzed.kept is not None) == (None, True)
-        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
+        [turn] = await bench.services.episodes.newest(caller, [TEAM], limit=9)
         assert (turn.id, turn.state, turn.namespace) == (analyzed.kept, "kept", TEAM)
         assert (turn.occurred_at, turn.source, list(turn.fact_ids)) == (when, "chat/9", [fact.id])
-        assert (await bench.services.turns.get(caller, turn.id)).text == self.TALK
+        assert (await bench.services.episodes.get(caller, turn.id)).text == self.TALK
         for row in await bench.sql("SELECT bytes FROM blobs"):
             assert b"window" not in row["bytes"]
         await assert_chain_holds(bench, caller.access.account)
@@ -63,13 +63,13 @@ class TestKeptTurns:
         soon = Edit(changes={"expires_at": bench.clock() + timedelta(seconds=9)})
         await bench.services.reviser.edit(caller, fact.id, soon)
         bench.clock.advance(9)
-        assert await bench.services.turns.newest(caller, [TEAM], limit=9) == []
+        assert await bench.services.episodes.newest(caller, [TEAM], limit=9) == []
         with pytest.raises(NotFound):
-            await bench.services.turns.get(caller, first.kept)
+            await bench.services.episodes.get(caller, first.kept)
         again = await analyze(bench, caller, self.TALK)
         assert [f.duplicate for f in again.facts] == [False]
         await bench.services.expiry.expire()
-        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
+        [turn] = await bench.services.episodes.newest(caller, [TEAM], limit=9)
         assert (turn.id, list(turn.fact_ids)) == (again.kept, [again.facts[0].id])
         assert turn.id != first.kept
         await assert_chain_holds(bench, caller.access.account)
@@ -79,7 +79,7 @@ class TestKeptTurns:
         caller = await choose(bench, await writer(bench), keep_turns=True)
         analyzed = await analyze(bench, caller, "1. hm?\n\n2. ok thanks")
         assert (list(analyzed.facts), len(analyzed.receipts)) == ([], 1)
-        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
+        [turn] = await bench.services.episodes.newest(caller, [TEAM], limit=9)
         assert (turn.id, list(turn.fact_ids)) == (analyzed.kept, [])
 
     async def test_a_turn_that_had_to_wait_is_kept_then(
@@ -90,10 +90,10 @@ class TestKeptTurns:
         waits = await analyze(thinking, caller, self.TALK)
         assert waits.pending is not None
         server.script(facts("The user prefers window seats."))
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, waits.pending
         )
-        turn = await thinking.services.turns.get(caller, waits.pending)
+        turn = await thinking.services.episodes.get(caller, waits.pending)
         assert (turn.state, turn.text, len(turn.fact_ids)) == ("kept", self.TALK, 1)
         assert (await check(thinking.storage)).problems == []
 
@@ -107,7 +107,7 @@ class TestKeptTurns:
         again = await thinking.services.analysis.again(caller, first.kept)
         assert [f.text for f in again.facts] == ["The user takes trains."]
         assert list(again.reinforced) == [first.facts[0].id]
-        turn = await thinking.services.turns.get(caller, first.kept)
+        turn = await thinking.services.episodes.get(caller, first.kept)
         assert set(turn.fact_ids) == {first.facts[0].id, again.facts[0].id}
         assert await thinking.value("SELECT count(*) FROM episodes") == 1
 
@@ -135,13 +135,13 @@ class TestKeptTurns:
         assert first.kept is not None
         with pytest.raises(Unavailable):
             await thinking.services.analysis.again(caller, first.kept)
-        assert (await thinking.services.turns.get(caller, first.kept)).state == "kept"
+        assert (await thinking.services.episodes.get(caller, first.kept)).state == "kept"
 
     async def test_it_goes_with_what_came_from_it(self, bench: Bench) -> None:
         caller = await choose(bench, await writer(bench), keep_turns=True)
         analyzed = await analyze(bench, caller, self.TALK)
         await bench.services.memory.forget(caller.access, analyzed.facts[0].id)
-        assert await bench.services.turns.newest(caller, [TEAM], limit=9) == []
+        assert await bench.services.episodes.newest(caller, [TEAM], limit=9) == []
         assert await bench.value("SELECT count(*) FROM episodes WHERE state = 'kept'") == 0
         assert await bench.value("SELECT storage_bytes FROM accounts") == 0
         assert (await check(bench.storage)).problems == []
@@ -152,9 +152,9 @@ class TestKeptTurns:
         for n in range(5):
             made.append((await analyze(bench, caller, f"1. Talk number {n}, ok.")).kept)
             bench.clock.advance(n % 2)
-        first = await bench.services.turns.newest(caller, [TEAM], limit=2)
+        first = await bench.services.episodes.newest(caller, [TEAM], limit=2)
         place = (first[-1].created_at, first[-1].id)
-        rest = await bench.services.turns.newest(caller, [TEAM], before=place, limit=9)
+        rest = await bench.services.episodes.newest(caller, [TEAM], before=place, limit=9)
         assert {t.id for t in (*first, *rest)} == set(made)
         assert len(first) + len(rest) == 5
 
@@ -167,7 +167,7 @@ class TestKeptTurns:
         other = await bench.unlocked(await bench.key(founder, OTHER), OTHER)
         stranger = await bench.unlocked(await bench.account("sealed"), TEAM)
         keyless = await bench.caller(founder)
-        turns, again = bench.services.turns, bench.services.analysis.again
+        turns, again = bench.services.episodes, bench.services.analysis.again
         assert (await turns.get(reader, kept)).text == self.TALK
         await refused("auth.not_allowed", again(reader, kept))
         for who in (other, stranger):
@@ -187,7 +187,7 @@ class TestKeptTurns:
             "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
             " WHERE blob_id = (SELECT blob_id FROM episodes)"
         )
-        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
+        [turn] = await bench.services.episodes.newest(caller, [TEAM], limit=9)
         assert (turn.id, turn.text) == (kept, None)
         with pytest.raises(Corrupted):
-            await bench.services.turns.get(caller, kept)
+            await bench.services.episodes.get(caller, kept)

@@ -202,7 +202,7 @@ async def test_what_waits_for_its_facts_gets_them_without_its_writer(
     server.script(AWAY)
     turn = (await analyze(thinking, at.caller, SAID)).pending
     assert turn is not None
-    extract = thinking.services.analysis.extract_turn
+    extract = thinking.services.analysis.extract_episode
     async with held(
         server, facts(MUNICH), extract(at.founder.account, at.caller.keys, turn)
     ) as task:

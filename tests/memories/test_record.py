@@ -36,7 +36,7 @@ def test_round_trip() -> None:
 def test_the_time_of_a_turn_comes_back_in_its_zone(minutes: int) -> None:
     there = unwrap(DRAFT.event_time).astimezone(timezone(timedelta(minutes=minutes)))
     turn = replace(DRAFT, event_time=there)
-    read, _ = decode(encode(turn, WRITER, turn=True))
+    read, _ = decode(encode(turn, WRITER, episode=True))
     assert read.event_time is not None
     assert (read.event_time, read.event_time.utcoffset()) == (there, there.utcoffset())
     assert encode(turn, WRITER) == encode(DRAFT, WRITER)  # of a memory the moment alone is sealed

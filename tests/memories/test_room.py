@@ -48,8 +48,8 @@ async def test_no_model_is_asked_for_facts_that_hardly_fit(
     server.script(facts(*(f"The user owns chair number {n} of the set." for n in range(20))))
     for _ in range(2):
         with pytest.raises(QuotaExceeded):
-            await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+            await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
     assert len(server.received) == asked
     await bench.sql("UPDATE accounts SET storage_bytes = 1000")
-    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+    await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
     assert await bench.value("SELECT count(*) FROM memories") == 20

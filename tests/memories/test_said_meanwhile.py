@@ -39,7 +39,7 @@ async def test_what_is_older_by_then_does_not_supersede_it(
     work = (
         analyze(thinking, caller, MOVED)
         if turn is None
-        else thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+        else thinking.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
     )
     task = asyncio.ensure_future(work)
     while len(server.received) == asked:

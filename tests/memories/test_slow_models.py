@@ -50,7 +50,7 @@ async def test_what_only_one_conversation_does_to_it_is_left_to_the_rules(
     caller = await writer(hurried)
     turn = await waiting_turn(hurried, caller, server)
     server.script(*fails, facts())
-    await hurried.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+    await hurried.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
     assert await hurried.texts(caller, "window seats") == ["I prefer window seats on trains."]
 
 
@@ -65,7 +65,9 @@ async def test_an_outage_says_nothing_about_a_conversation(
     for _ in range(2):
         server.script(*fails)
         with pytest.raises(Unavailable, match="not available"):
-            await hurried.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+            await hurried.services.analysis.extract_episode(
+                caller.access.account, caller.keys, turn
+            )
         server.clear()  # how often it is asked again, its deadline says
     assert await hurried.value("SELECT state FROM episodes") == "pending"
 
@@ -78,7 +80,7 @@ async def test_where_no_request_waits_there_is_more_time(
     answered = threading.Event()
     server.script(replace(facts(SEATS), held=answered))
     account, keys = caller.access.account, caller.keys
-    extracting = hurried.services.analysis.extract_turn(account, keys, turn)
+    extracting = hurried.services.analysis.extract_episode(account, keys, turn)
     task = asyncio.ensure_future(extracting)
     await asyncio.sleep(TIMEOUT_S * PATIENCE / 2)
     answered.set()
@@ -101,7 +103,7 @@ async def test_a_slow_model_lets_one_request_wait_and_no_other(
         assert (await analyze(bench, caller, said)).pending is not None
     assert len(server.received) == 1  # the first one's
     server.script(facts(SEATS), facts(MUNICH))
-    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
+    await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
     found = await analyze(bench, caller, "1. user: I live in Munich now.")
     assert [fact.text for fact in found.facts] == [MUNICH]
     await model.close()

@@ -15,9 +15,9 @@ import pytest
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
+from relayer.memories.episodes import Episode
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import fingerprint_of
-from relayer.memories.turns import Turn
 from relayer.record import Draft
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
@@ -86,7 +86,7 @@ class TestSaidTwice:
         results = await asyncio.gather(*(analyze(thinking, caller, TALK) for _ in said))
         [turn] = await turns(thinking)
         assert {result.kept for result in results} == {turn}
-        found = await thinking.services.turns.get(caller, turn)
+        found = await thinking.services.episodes.get(caller, turn)
         assert set(found.fact_ids) == {fact.id for r in results for fact in r.facts}
         assert len(found.fact_ids) == 3
         await holds(thinking, caller)
@@ -200,7 +200,7 @@ class TestErased:
         assert first.pending is not None
         await thinking.services.forgetting.forget(caller.access, first.pending)
         again = await analyze(thinking, caller, TALK)
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, first.pending)
         assert await thinking.value("SELECT count(*) FROM memories") == 0
         assert await turns(thinking) == [again.pending]
@@ -236,7 +236,7 @@ class TestErased:
         server.script(AWAY)
         waits = await analyze(thinking, caller, TALK)
         assert waits.pending is not None
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         if told == "failed":
             flip = "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
             await thinking.sql(flip)
@@ -310,7 +310,7 @@ class TestOver:
         assert {told.kept, silent.kept} == {turn.id for turn in await self.shown(thinking, caller)}
         thinking.clock.advance(1)
         assert await self.shown(thinking, caller) == []
-        for use in (thinking.services.turns.get, thinking.services.analysis.again):
+        for use in (thinking.services.episodes.get, thinking.services.analysis.again):
             with pytest.raises(NotFound):
                 await use(caller, unwrap(told.kept))
         await thinking.services.expiry.expire()
@@ -334,7 +334,7 @@ class TestOver:
         await self.keep_an_hour(thinking, caller)
         thinking.clock.advance(HOUR)
         server.script(facts(FACT))
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, waits)
         assert server.scripted_left == 1
         assert await thinking.texts(caller, "window seats", mode="keyword") == []
@@ -372,8 +372,8 @@ class TestOver:
     async def keep_an_hour(self, bench: Bench, caller: Caller) -> None:
         await bench.services.expiry.keep(caller.access, TEAM, HOUR)
 
-    async def shown(self, bench: Bench, caller: Caller) -> list[Turn]:
-        return await bench.services.turns.newest(caller, [TEAM], limit=5)
+    async def shown(self, bench: Bench, caller: Caller) -> list[Episode]:
+        return await bench.services.episodes.newest(caller, [TEAM], limit=5)
 
 
 class TestNowhereElse:
@@ -399,7 +399,7 @@ class TestNowhereElse:
         caller = await choose(thinking, await owner.caller(), keep_turns=True)
         fingerprints += await self.fingerprints(thinking, caller, said)
         server.script(facts("The user often prefers window seats."))
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, waits.pending)
         assert await places(thinking, fingerprints) == FINGERPRINTS
         await thinking.services.forgetting.forget_namespace(caller.access, TEAM)

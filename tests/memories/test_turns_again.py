@@ -36,9 +36,11 @@ async def test_its_facts_are_taken_once_more(
     caller = await choose(thinking, caller, keep_turns=keep_turns)
     server.script(facts(BERLIN, contradicts=1))
     assert waits.pending is not None
-    await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, waits.pending)
+    await thinking.services.analysis.extract_episode(
+        caller.access.account, caller.keys, waits.pending
+    )
     assert await thinking.texts(caller, "user lives") == [BERLIN]
-    turns = await thinking.services.turns.newest(caller, [TEAM], limit=9)
+    turns = await thinking.services.episodes.newest(caller, [TEAM], limit=9)
     assert (len(turns), first.kept in [turn.id for turn in turns]) == (2 + keep_turns, True)
     server.script(facts(BERLIN))
     again = await analyze(thinking, caller, HOME)

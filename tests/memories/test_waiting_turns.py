@@ -50,7 +50,7 @@ class TestPending:
         assert b"window" not in blob
         assert envelope.read_header(blob).address.type == envelope.EPISODE
         server.script(facts("The user prefers window seats."))
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, analyzed.pending
         )
         [memory] = await thinking.services.memory.newest(caller, [TEAM], limit=5)
@@ -75,7 +75,7 @@ class TestPending:
         when = datetime(2026, 5, 4, 23, 30, tzinfo=timezone(timedelta(hours=-5)))
         analyzed = await analyze(thinking, caller, TALK, occurred_at=when)
         assert analyzed.pending is not None
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, analyzed.pending
         )
         assert "2026-05-04T23:30:00-05:00" in server.received[-1].json["messages"][-1]["content"]
@@ -109,7 +109,7 @@ class TestPending:
         server.script(away, *[away] * 2 * 3, facts("The user prefers window seats."))
         kept = await analyze(thinking, caller, TALK)
         assert kept.pending is not None
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         for _ in range(3):
             with pytest.raises(Unavailable):
                 await extract(caller.access.account, caller.keys, kept.pending)
@@ -131,7 +131,7 @@ class TestPending:
         """A turn that had a useless answer waits for one more, and no longer."""
         kept = await analyze(bench, caller, TALK)
         assert kept.pending is not None
-        extract = bench.services.analysis.extract_turn
+        extract = bench.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, kept.pending)
         assert server.scripted_left == 0
         texts = await bench.texts(caller, "window seats")
@@ -183,7 +183,7 @@ class TestPending:
         kept = await analyze(thinking, caller, TALK, idempotency_key="k")
         assert kept.pending is not None
         server.script(facts("The user prefers window seats."))
-        await thinking.services.analysis.extract_turn(
+        await thinking.services.analysis.extract_episode(
             caller.access.account, caller.keys, kept.pending
         )
         asked = len(server.received)
@@ -266,7 +266,7 @@ class TestPending:
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
         caller = await thinking.caller(await thinking.account())
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         for _ in range(2):
             episode = await self.wait_for(thinking, caller, server)
             server.script(facts("The user prefers window seats."))
@@ -281,7 +281,7 @@ class TestPending:
         """An extraction whose model was asked, and has not answered."""
         asked = len(server.received)
         task = asyncio.create_task(
-            bench.services.analysis.extract_turn(caller.access.account, caller.keys, episode)
+            bench.services.analysis.extract_episode(caller.access.account, caller.keys, episode)
         )
         while len(server.received) == asked:
             await asyncio.sleep(0.01)
@@ -290,7 +290,7 @@ class TestPending:
     async def test_extraction_runs_once(self, thinking: Bench, server: OpenAIServer) -> None:
         caller = await thinking.caller(await thinking.account())
         episode = await self.wait_for(thinking, caller, server)
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         account, keys = caller.access.account, caller.keys
         answered = threading.Event()
         held = replace(facts("The launch is in May."), held=answered)
@@ -332,7 +332,7 @@ class TestPending:
         await thinking.services.memory.forget(caller.access, episode)
         done = await thinking.services.forgetting.forget_ids(caller.access, [episode])
         assert done.fates == ["already_erased"]
-        await thinking.services.analysis.extract_turn(account, caller.keys, episode)
+        await thinking.services.analysis.extract_episode(account, caller.keys, episode)
         assert await thinking.value(COUNT) == 0
         assert await thinking.value("SELECT storage_bytes FROM accounts") == 0
 
@@ -342,7 +342,7 @@ class TestPending:
         episode = await self.wait_for(thinking, caller, server)
         locked = await thinking.caller(founder)
         with pytest.raises(NotAllowed):
-            await thinking.services.analysis.extract_turn(founder.account, locked.keys, episode)
+            await thinking.services.analysis.extract_episode(founder.account, locked.keys, episode)
 
     async def test_an_altered_turn_is_said_so(self, thinking: Bench, server: OpenAIServer) -> None:
         for statement in (
@@ -358,7 +358,7 @@ class TestPending:
                 "SELECT episode_id FROM episodes WHERE account_id = $1", caller.access.account
             )
             with pytest.raises(Corrupted):
-                await thinking.services.analysis.extract_turn(
+                await thinking.services.analysis.extract_episode(
                     caller.access.account, caller.keys, episode
                 )
 
@@ -378,7 +378,7 @@ class TestPending:
         bench = make_bench(language_model=model, storage_bytes_max=105_000)
         caller = await bench.caller(await bench.account())
         episode = await self.wait_for(bench, caller, server)
-        extract = bench.services.analysis.extract_turn
+        extract = bench.services.analysis.extract_episode
         asked = len(server.received)
         await bench.sql("UPDATE accounts SET storage_bytes = 5001")
         with pytest.raises(QuotaExceeded):
@@ -396,7 +396,7 @@ class TestPending:
         caller = await thinking.caller(await thinking.account())
         episode = await self.wait_for(thinking, caller, server)
         server.script(facts())
-        extract = thinking.services.analysis.extract_turn
+        extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, episode)
         assert await thinking.value("SELECT state FROM episodes") == "done"
 

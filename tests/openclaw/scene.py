@@ -1,6 +1,6 @@
 """A real OpenClaw on a machine of its own: relayer, agents' keys, gateway, and a scripted model.
 
-It owns no assertion (`turns.py`).
+It owns no assertion (`episodes.py`).
 """
 
 import json

@@ -170,7 +170,7 @@ async def _look_by_vector(walk: "Walk", caller: Caller, namespace: Namespace) ->
 
 
 async def _look_at_turns(walk: "Walk", caller: Caller, namespace: Namespace) -> None:
-    found = await walk.bench.services.turns.newest(caller, [namespace], limit=100)
+    found = await walk.bench.services.episodes.newest(caller, [namespace], limit=100)
     assert {t.id: (t.text, t.state, t.created_at, {*t.fact_ids}) for t in found} == {
         i: (turn.text, "kept", turn.since, turn.facts)
         for i, turn in walk.must.turns.items()

@@ -177,7 +177,7 @@ class TestTurns:
         await completed(lost, founder)
         assert await self.turns(lost) == before
         assert kept.kept is not None
-        turn = await lost.services.turns.get(again, kept.kept)
+        turn = await lost.services.episodes.get(again, kept.kept)
         assert (turn.text, list(turn.fact_ids)) == (
             "1. user: I prefer tea.",
             [one.id for one in kept.facts],

@@ -46,11 +46,11 @@ class TestTurns:
         await completed(lost, founder)
         assert await lost.sql(times) == before
         again = await lost.caller(founder)
-        turn = await lost.services.turns.get(again, kept.kept)
+        turn = await lost.services.episodes.get(again, kept.kept)
         assert (turn.text, list(turn.fact_ids)) == (self.KEPT, [kept.facts[0].id])
         keys = await lost.storage.custody.job_keys(founder.account)
         assert keys is not None
-        await lost.services.analysis.extract_turn(founder.account, keys, waits.pending)
+        await lost.services.analysis.extract_episode(founder.account, keys, waits.pending)
         assert len(await lost.texts(again, "peanuts", mode="keyword")) == 1
         await completed(lost, founder)
         assert (await check(lost.storage)).problems == []

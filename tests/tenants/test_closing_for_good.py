@@ -167,7 +167,7 @@ class TestLate:
             services.indexer.embed(founder.account, keys, [stored[0].id]),
             services.restore.complete(founder.account, keys),
             services.resealer.work(founder.account, keys, ALWAYS),
-            services.analysis.extract_turn(founder.account, keys, turn["episode_id"]),
+            services.analysis.extract_episode(founder.account, keys, turn["episode_id"]),
         ):
             with suppress(NotFound):
                 await use

@@ -278,7 +278,7 @@ class TestWriting:
         await owner.rotate()
         keys = await bench.storage.custody.job_keys(owner.owner.account)
         assert keys is not None
-        await bench.services.analysis.extract_turn(owner.owner.account, keys, episode)
+        await bench.services.analysis.extract_episode(owner.owner.account, keys, episode)
         assert set(await epochs(bench)) == {2}
 
 

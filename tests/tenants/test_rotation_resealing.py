@@ -331,7 +331,7 @@ class TestReseal:
         assert await opened_by(bench, owner.owner.account, keys) == set()
         assert (await check(bench.storage)).problems == []
         account = owner.owner.account
-        await bench.services.analysis.extract_turn(account, caller.keys, episode)
+        await bench.services.analysis.extract_episode(account, caller.keys, episode)
         assert await bench.value("SELECT state FROM episodes WHERE episode_id = $1", episode) != (
             "pending"
         )

@@ -108,6 +108,8 @@ async def test_how_often_it_failed_of_late_in_all_accounts(
         await storage.database.execute(KEPT, account, b"2", "done", None)
         await storage.database.execute(KEPT, account, b"3", "pending", "deadline")
     server.script(facts("Anna has lived in Porto since 2019."))
-    lately = "turns of the last day that a model failed at: 4 (last: deadline); turns that wait: 2"
+    lately = (
+        "episodes of the last day that a model failed at: 4 (last: deadline); episodes that wait: 2"
+    )
     assert lately in (await finding(*with_model(settings, server)))["detail"]
     assert lately in (await finding(settings))["detail"]

@@ -1,7 +1,7 @@
 """Storing what was found in a conversation, or the conversation until its facts can be found.
 
-Not here: finding facts (`extraction`), the order of steps (`analysis.py`), sealing turns
-(`sealed_turns.py`), storing (`intake.py`, `writer.py`).
+Not here: finding facts (`extraction`), the order of steps (`analysis.py`), sealing episodes
+(`sealed_episodes.py`), storing (`intake.py`, `writer.py`).
 
 - What an earlier request with the same idempotency key led to is answered again.
 - What is said again, in these or nearly these words, is counted, not stored once more.
@@ -29,29 +29,29 @@ from relayer.memories.conversations import (
 from relayer.memories.intake import Intake, Remembered, Submission
 from relayer.memories.opening import Caller, Opener
 from relayer.memories.recognition import Stored, marked_memory
-from relayer.memories.sealed_turns import SealedTurns
+from relayer.memories.sealed_episodes import SealedEpisodes
 from relayer.memories.writer import Writer
 from relayer.memories.writes import CONTENDED, Origin, Overtaken
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId
 from relayer.settings import Limits
-from relayer.telemetry.instruments import count_turn, count_waiting_turn
+from relayer.telemetry.instruments import count_episode, count_waiting_episode
 from relayer.tenants.ledger import Stale, retry_stale
 
 
-class TurnFacts:
+class EpisodeFacts:
     """Stores the facts of conversations, and conversations that wait for theirs."""
 
     def __init__(
         self,
         *,
-        turns: SealedTurns,
+        episodes: SealedEpisodes,
         opener: Opener,
         intake: Intake,
         writer: Writer,
         database: Database,
     ) -> None:
-        self._turns = turns
+        self._episodes = episodes
         self._opener = opener
         self._intake = intake
         self._writer = writer
@@ -70,7 +70,7 @@ class TurnFacts:
     ) -> Analyzed | None:
         """Return what an earlier request with the same idempotency key led to.
 
-        That is facts, or a turn that waited then.
+        That is facts, or an episode that waited then.
         """
         if conversation.idempotency_key is None:
             return None
@@ -86,16 +86,16 @@ class TurnFacts:
         ids = [row["memory_id"] for row in found if row is not None]
         if not ids:
             return None
-        turn = await episode_rows.find_episode(
+        episode = await episode_rows.find_episode(
             self._database,
             account=caller.access.account,
             episode_id=ids[0],
             now=caller.access.time,
         )
-        if turn is not None:
-            waits = turn["state"] == rows.PENDING
-            failure = turn["failure"] if waits else None
-            by = turn["extractor"]
+        if episode is not None:
+            waits = episode["state"] == rows.PENDING
+            failure = episode["failure"] if waits else None
+            by = episode["extractor"]
             return Analyzed((), ids[0], (), redacted, extractor=by, failure=failure)
         living = await rows.find_memories(
             self._database, account=caller.access.account, memory_ids=ids, now=caller.access.time
@@ -135,11 +135,11 @@ class TurnFacts:
     async def origin(
         self, caller: Caller, conversation: Conversation, *, may_wait: bool
     ) -> Origin | None:
-        """Return the turn that facts come from, if it waits, is kept or is to be kept."""
+        """Return the episode that facts come from, if it waits, is kept or is to be kept."""
         keep = caller.access.settings.keep_turns
         if not keep and not may_wait:
             return None
-        known = await self._turns.find_said(caller, conversation)
+        known = await self._episodes.find_said(caller, conversation)
         names = {} if known is None else {known["namespace_id"]: conversation.namespace}
         if known is not None and known["state"] == rows.PENDING:
             return Origin(known["episode_id"], waiting=True, kept=keep, names=names)
@@ -147,7 +147,7 @@ class TurnFacts:
             return None
         if known is not None:
             return Origin(known["episode_id"], kept=True, names=names)
-        new, entry = await self._turns.seal(caller, conversation, rows.KEPT)
+        new, entry = await self._episodes.seal(caller, conversation, rows.KEPT)
         names = {entry.namespace_id: conversation.namespace}
         return Origin(new.episode_id, kept=True, new=new, names=names)
 
@@ -161,7 +161,7 @@ class TurnFacts:
         *,
         is_counted: bool = True,
     ) -> Remembered:
-        """Store what an extractor found; `is_counted` says that the turn had none found before.
+        """Store what an extractor found; `is_counted` says that the episode had none found before.
 
         Raises:
             Stale: somebody came in between.
@@ -170,7 +170,7 @@ class TurnFacts:
 
         async def beside(connection: Connection) -> None:
             if is_counted:
-                await account_rows.count_turn(connection, account=account, has_facts=has_facts)
+                await account_rows.count_episode(connection, account=account, has_facts=has_facts)
             if origin is not None:
                 await episode_rows.note_extractor(
                     connection, account=account, episode_id=origin.id, extractor=extractor
@@ -185,13 +185,13 @@ class TurnFacts:
             beside=beside,
         )
         is_new = any(not item.duplicate for item in stored.items)
-        count_turn("facts" if is_new else "known" if has_facts else "nothing", extractor)
+        count_episode("facts" if is_new else "known" if has_facts else "nothing", extractor)
         return stored
 
     async def keep(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int], cause: str
     ) -> Analyzed:
-        """Seal the conversation as a turn that waits, since the model failed; equal ones are one.
+        """Seal the conversation as an episode that waits for the model; equal ones are one.
 
         One that is kept has its facts: what is said once more may have others.
         """
@@ -204,21 +204,21 @@ class TurnFacts:
         # The same request may have come twice, and the other one may be ready by now.
         if (before := await self.find_answer(caller, conversation, redacted)) is not None:
             return before
-        known = await self._turns.find_said(caller, conversation)
+        known = await self._episodes.find_said(caller, conversation)
         episodes = list[rows.NewEpisode]()
         if known is not None and known["state"] == rows.PENDING:
-            turn, number = known["episode_id"], known["namespace_id"]
+            episode, number = known["episode_id"], known["namespace_id"]
         else:
-            new, entry = await self._turns.seal(caller, conversation, rows.PENDING)
-            episodes, turn, number = [new], new.episode_id, entry.namespace_id
-        waits = Analyzed((), turn, (), redacted, failure=cause)
-        marks = marks_of(caller, conversation, turn)
+            new, entry = await self._episodes.seal(caller, conversation, rows.PENDING)
+            episodes, episode, number = [new], new.episode_id, entry.namespace_id
+        waits = Analyzed((), episode, (), redacted, failure=cause)
+        marks = marks_of(caller, conversation, episode)
         if not episodes and not marks:
             return waits
         note = partial(
             episode_rows.note_failure,
             account=caller.access.account,
-            episode_id=turn,
+            episode_id=episode,
             cause=cause,
         )
         try:
@@ -234,13 +234,15 @@ class TurnFacts:
         except Overtaken:
             raise Stale from None
         if episodes:
-            count_waiting_turn()
+            count_waiting_episode()
         return replace(waits, receipts=done.receipts)
 
     async def waits(self, caller: Caller, before: Analyzed) -> bool:
         """Return true if the other request only let the conversation wait, whose facts are here."""
-        turn, account = before.pending, caller.access.account
-        return turn is not None and await self._turns.find_pending(account, turn) is not None
+        episode, account = before.pending, caller.access.account
+        return (
+            episode is not None and await self._episodes.find_pending(account, episode) is not None
+        )
 
 
 async def problem_of(conversation: Conversation, facts: Sequence[object]) -> str | None:

@@ -1,6 +1,6 @@
 """Our own routes on conversations: those that are kept or wait for their facts.
 
-Not here: what these do (`memories/turns.py`, `memories/analysis.py`).
+Not here: what these do (`memories/episodes.py`, `memories/analysis.py`).
 """
 
 import uuid
@@ -16,8 +16,8 @@ from relayer.clock import rfc3339
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
+from relayer.memories.episodes import FIRST_PAGE, Episode, Episodes, PagePosition
 from relayer.memories.opening import Caller
-from relayer.memories.turns import FIRST_PAGE, PagePosition, Turn, Turns
 from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class TurnBody(bodies.Change):
+class EpisodeBody(bodies.Change):
     """POST /v1/episodes/{id}/analyze."""
 
 
@@ -60,50 +60,50 @@ class EpisodeAnswer(EpisodeSummary):
 @get("/episodes")
 async def list_episodes(
     caller: NamedDependency[Caller],
-    turns: NamedDependency[Turns],
+    episodes: NamedDependency[Episodes],
     namespace: FromQuery[str | None] = None,
     namespaces: FromQuery[list[str] | None] = None,
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
 ) -> EpisodesAnswer:
     """Return a page of conversations that are kept or wait for their facts, newest first."""
-    page = await turns.newest(
+    page = await episodes.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
         before=FIRST_PAGE if cursor is None else _position(cursor),
         limit=limit,
     )
     return {
-        "episodes": [_turn(found) for found in page],
+        "episodes": [_episode(found) for found in page],
         "next_cursor": _cursor(page[-1]) if len(page) == limit else None,
     }
 
 
-def _cursor(turn: Turn) -> str:
-    return f"{(turn.created_at - _EPOCH) // _MICROSECOND}.{turn.id}"
+def _cursor(episode: Episode) -> str:
+    return f"{(episode.created_at - _EPOCH) // _MICROSECOND}.{episode.id}"
 
 
 def _position(cursor: str) -> PagePosition:
-    moment, _, turn = cursor.partition(".")
+    moment, _, episode = cursor.partition(".")
     try:
-        return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(turn)
+        return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(episode)
     except (ValueError, OverflowError):
         raise cursors.not_ours() from None
 
 
 @get("/episodes/{episode_id:str}")
 async def get_episode(
-    episode_id: FromPath[str], caller: NamedDependency[Caller], turns: NamedDependency[Turns]
+    episode_id: FromPath[str], caller: NamedDependency[Caller], episodes: NamedDependency[Episodes]
 ) -> EpisodeAnswer:
     """Return one conversation, with its text."""
-    found = await turns.get(caller, parse_id(episode_id))
-    return {**_turn(found), "text": found.text}
+    found = await episodes.get(caller, parse_id(episode_id))
+    return {**_episode(found), "text": found.text}
 
 
 @post("/episodes/{episode_id:str}/analyze", status_code=202, opt={WEIGHT: 5})
 async def analyze_episode(
     episode_id: FromPath[str],
-    data: JSONBody[TurnBody],
+    data: JSONBody[EpisodeBody],
     caller: NamedDependency[Caller],
     analysis: NamedDependency[Analysis],
     identity: NamedDependency[Identity],
@@ -113,7 +113,7 @@ async def analyze_episode(
     return shapes.to_analyze_answer(await analysis.again(caller, parse_id(episode_id)))
 
 
-def _turn(found: Turn) -> EpisodeSummary:
+def _episode(found: Episode) -> EpisodeSummary:
     """Return a kept conversation, without its text."""
     return {
         "id": str(found.id),

@@ -28,7 +28,7 @@ FIRST_PAGE: Final[PagePosition] = (datetime.max.replace(tzinfo=UTC), uuid.UUID(i
 
 
 @dataclass(frozen=True)
-class Turn:
+class Episode:
     """A conversation that is kept or waits for its facts.
 
     `occurred_at`, `source` and `text` are None where its blob is lost or altered. `extractor` found
@@ -47,28 +47,28 @@ class Turn:
     failure: str | None = None
 
 
-async def readable_turn(
-    database: Database, access: Access, turn_id: uuid.UUID, *, states: Set[str]
+async def readable_episode(
+    database: Database, access: Access, episode_id: uuid.UUID, *, states: Set[str]
 ) -> Row:
-    """Return the row of a turn in one of these states that a key may know of.
+    """Return the row of an episode in one of these states that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
     """
     row = await rows.find_episode(
-        database, account=access.account, episode_id=turn_id, now=access.time
+        database, account=access.account, episode_id=episode_id, now=access.time
     )
     if (
         row is None
         or row["state"] not in states
         or not access.strength(Namespace(row["namespace"]))
     ):
-        raise NotFound("No such turn.")
+        raise NotFound("No such episode.")
     return row
 
 
-class Turns:
-    """Shows the turns of one account at a time."""
+class Episodes:
+    """Shows the episodes of one account at a time."""
 
     def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
         self._database = database
@@ -82,8 +82,8 @@ class Turns:
         *,
         before: PagePosition = FIRST_PAGE,
         limit: int,
-    ) -> list[Turn]:
-        """Return a page of turns, newest first, from that position on.
+    ) -> list[Episode]:
+        """Return a page of episodes, newest first, from that position on.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
@@ -91,7 +91,7 @@ class Turns:
         account = caller.access.account
         for namespace in namespaces:
             caller.access.require(namespace, "reader")
-        found = await listing.turns(
+        found = await listing.episodes(
             self._database,
             account=account,
             namespace_ids=await self._namespaces.numbers(account, namespaces),
@@ -101,44 +101,46 @@ class Turns:
         )
         return await self._open(caller, found)
 
-    async def get(self, caller: Caller, turn_id: uuid.UUID) -> Turn:
-        """Return one turn.
+    async def get(self, caller: Caller, episode_id: uuid.UUID) -> Episode:
+        """Return one episode.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
             Corrupted: its blob is lost or altered.
         """
-        row = await readable_turn(self._database, caller.access, turn_id, states={PENDING, KEPT})
-        [turn] = await self._open(caller, [row])
-        if turn.text is None:
-            raise Corrupted("A kept turn is missing or altered.")
-        return turn
+        row = await readable_episode(
+            self._database, caller.access, episode_id, states={PENDING, KEPT}
+        )
+        [episode] = await self._open(caller, [row])
+        if episode.text is None:
+            raise Corrupted("A kept episode is missing or altered.")
+        return episode
 
     async def failures(self, access: Access) -> rows.Failures:
-        """Count the waiting turns that a key may know of, and those the model failed at of late."""
+        """Count the waiting episodes that a key may know of, and the model's late failures."""
         account, names = access.account, access.namespaces
         numbers = None if names is None else await self._namespaces.numbers(account, names)
         return await rows.failures(
             self._database, account=account, namespace_ids=numbers, now=access.time
         )
 
-    async def _open(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:
+    async def _open(self, caller: Caller, found: Sequence[Row]) -> list[Episode]:
         account = caller.access.account
         ids = [row["episode_id"] for row in found]
-        drafts = await self._opener.turns(caller, found)
+        drafts = await self._opener.episodes(caller, found)
         links = await state_rows.links_of(self._database, account=account, memory_ids=ids)
         facts: dict[uuid.UUID, list[uuid.UUID]] = {i: [] for i in ids}
         for link in links:
             if link.relation == state_rows.TURN and link.other_id in facts:
                 facts[link.other_id].append(link.memory_id)
         return [
-            _turn(row, draft, facts[row["episode_id"]])
+            _episode(row, draft, facts[row["episode_id"]])
             for row, draft in zip(found, drafts, strict=True)
         ]
 
 
-def _turn(row: Row, draft: Draft | None, facts: Sequence[uuid.UUID]) -> Turn:
-    return Turn(
+def _episode(row: Row, draft: Draft | None, facts: Sequence[uuid.UUID]) -> Episode:
+    return Episode(
         id=row["episode_id"],
         namespace=row["namespace"],
         state=row["state"],
