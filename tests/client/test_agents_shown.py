@@ -220,9 +220,9 @@ def test_keys_are_shown_with_the_hour_in_which_they_last_asked(machine):
     assert agents["coder"]["last_used_at"] == used[coder["public_key"]]
     assert "last_used_at" not in agents["researcher"]
     rows = [line.split("\t") for line in machine.run("agents", "list").splitlines()]
-    shown = {row[0]: row[5] for row in rows}
-    assert shown["coder"].endswith(":00Z")
-    assert shown["researcher"] == "-"
+    hours = {row[0]: row[5] for row in rows}
+    assert hours["coder"].endswith(":00Z")
+    assert hours["researcher"] == "-"
 
 
 @pytest.mark.parametrize("target", ["openclaw", "hermes", "mcp", "json", None])
