@@ -3,6 +3,7 @@
 Not here: those tests, which the Makefile names (`make test-claude`, `test-frameworks` …).
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,7 @@ WAYS = {
     "LangGraph, LangChain": [("langgraph", "frameworks"), ("langchain-core", "frameworks")],
     "Claude with its memory tool": [("anthropic", "frameworks")],
     "Pydantic AI": [("pydantic-ai-slim", "frameworks")],
+    "the Vercel AI SDK, in TypeScript": [("ai", "package.json")],
 }
 
 
@@ -37,6 +39,9 @@ def find_version(package: str, place: str) -> str:
     """The version that is installed for the tests, by the pin."""
     if place == "Makefile":
         found = re.findall(rf"(?<![\w/@]){re.escape(package)}@([\w.-]+)$", MAKEFILE, re.MULTILINE)
+    elif place == "package.json":
+        wanted = json.loads((ROOT / "client/typescript" / place).read_text())
+        found = [wanted["devDependencies"][package]]
     else:
         text = (ROOT / "deploy/requirements" / f"{place}.txt").read_text()
         found = re.findall(rf"^{re.escape(package)}==([\w.]+) ", text, re.MULTILINE)
