@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.recall import Evidence
+from relayer.embedding.embedders import RELATED
 from relayer.query import rank
 from relayer.query.fusion import Fused
+from relayer.query.mentions import is_day
 from relayer.query.terms import QueryTerms
 
 
@@ -69,7 +71,8 @@ def hits_of(
     scores, recency, importance = rank.weigh(
         fused.score + speaker + period, evidence.moments, evidence.importances, weights, now
     )
-    order = _order(evidence, fused, scores, min_relevance)[:most]
+    nearness = _lift_mentions(fused.nearness, found, terms)
+    order = _order(evidence, fused, scores, nearness >= min_relevance)[:most]
     share = weights.of_search
     columns = (
         evidence.seqs,
@@ -82,7 +85,7 @@ def hits_of(
         share * period,
         recency,
         importance,
-        1.0 - fused.nearness,
+        1.0 - nearness,
     )
     matched = _match_words(found[~np.isin(found[:, 1], terms.speaker)], order, terms.words)
     cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
@@ -107,17 +110,30 @@ def _place(hit: Hit) -> tuple[float, float, int]:
     return -hit.score, -(hit.cosine or 0.0), -hit.seq
 
 
+def _lift_mentions(
+    nearness: npt.NDArray[np.float64], found: npt.NDArray[np.int64], terms: QueryTerms
+) -> npt.NDArray[np.float64]:
+    """Return nearness, that of what mentions a day which the query names at least `RELATED`."""
+    days = [n for n in terms.days if is_day(terms.words[n])]
+    if not days:
+        return nearness
+    lifted = nearness.copy()
+    at = found[np.isin(found[:, 1], days), 0]
+    lifted[at] = np.fmax(lifted[at], RELATED)
+    return lifted
+
+
 def _order(
     evidence: Evidence,
     fused: Fused,
     scores: npt.NDArray[np.float64],
-    min_relevance: float,
+    is_near: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
     """Return positions of the hits, best first."""
     found = ~np.isnan(fused.cosine)
     cosine = np.where(found, fused.cosine, 0.0)
     found[evidence.found[evidence.parts > 0.0, 0]] = True
-    at = np.flatnonzero(found & (fused.nearness >= min_relevance))
+    at = np.flatnonzero(found & is_near)
     # Where the score tells nothing apart, meaning still may.
     order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
     return order

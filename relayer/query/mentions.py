@@ -20,6 +20,7 @@ CHARACTERS_MAX: Final = 8_192
 TERMS_MAX: Final = 48  # of one text, and of one question
 _DAYS_MAX: Final = 7  # of a span that is indexed by its days: a weekend, a week
 _YEARS_MAX: Final = 3  # of a span that is indexed at all: "since 1990" is no time of anything
+_DAY_CHARACTERS: Final = len("2023-05-07")
 _SENTENCE_END: Final = re.compile(r"\n|(?<=[^\d\s][.!?])\s|(?<=[。！？])")
 
 Span = tuple[datetime, datetime]
@@ -35,6 +36,11 @@ def mention_terms(text: str, moment: datetime) -> list[str]:
 def span_terms(spans: Sequence[Span]) -> list[str]:
     """Return the terms to look up for the spans of a question."""
     return list(islice(dict.fromkeys(chain.from_iterable(map(_cover_span, spans))), TERMS_MAX))
+
+
+def is_day(term: str) -> bool:
+    """Return true if a term is of a day, no longer span."""
+    return len(term) == _DAY_CHARACTERS
 
 
 def moment_of_saying(event_time: datetime | None, said_at: datetime, text: str) -> datetime:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from relayer.embedding.embedders import RELATED
 from relayer.query.heading import speaker_terms, terms_of_speaker
 from relayer.query.rank import ROLE_WEIGHT, SPEAKER_WEIGHT
 from relayer.query.speakers import add_speaker
@@ -96,6 +97,7 @@ async def test_a_mentioned_day_is_found(twins: Twins) -> None:
     assert hit.memory.text == SAID[0]
     assert hit.hit.period > 0
     assert "2023-05-07" in hit.hit.matched
+    assert hit.hit.distance <= 1 - RELATED  # so that clients show it
 
 
 async def test_a_date_at_the_beginning_is_the_moment(twins: Twins) -> None:
