@@ -58,8 +58,10 @@ async function open(options = {}) {
 
 const byName = (page, role, name) => page.getByRole(role, { name, exact: true });
 const press = (page, name) => byName(page, "button", name).click();
+/** Goes to another view than that which is shown; a new view takes the focus once it is drawn. */
 const goTo = async (page, name) => {
   await byName(page, "link", name).click();
+  await page.waitForFunction(() => document.activeElement?.id === "content");
   await byName(page, "heading", name).waitFor();
 };
 const step = (name, value = true) => report.steps.push([name, value]);
@@ -89,6 +91,20 @@ async function ask(page, question) {
   await page.getByLabel("What do you want to know?").fill(question);
   await press(page, "Search");
   await page.getByText(", best first").first().waitFor();
+}
+
+/** Searches, and notes the reasons that are shown beside the numbers that the relayer gave. */
+async function compareReasons(page) {
+  await page.route("**/v1/recall", async (route) => {
+    const response = await route.fetch();
+    step("recalled", (await response.json()).results);
+    await route.fulfill({ response });
+  });
+  await ask(page, scene.question);
+  await page.unroute("**/v1/recall");
+  for (const why of await page.locator("summary").all()) await why.click();
+  step("sentence on relevance", await page.locator(".results > .hint").innerText());
+  step("reasons", await page.locator(".hits details").allInnerTexts());
 }
 
 const toast = (page, text) => page.locator(".toast", { hasText: text }).first().waitFor();
@@ -179,7 +195,7 @@ async function leaveAlone() {
 async function useViews(page, suffix, isPictured) {
   await ask(page, scene.question);
   await page.getByText("Why this one").first().click();
-  await page.getByText("What its score is the sum of").first().waitFor();
+  await page.getByText("Its place comes from its score of").first().waitFor();
   await look(page, `search${suffix}`, isPictured);
   for (const view of ["Memories", "Timeline", "Review", "Agents and keys", "Usage and export"]) {
     await goTo(page, view);
@@ -267,6 +283,30 @@ async function rule(page) {
   step("keys", (await page.locator("table.keys tbody th").allInnerTexts()).length);
 }
 
+/** Makes a recovery key and prints it; returns its lines, which the page has no longer. */
+async function makeRecoveryKey(page) {
+  await page.evaluate(() => (window.print = () => (window.printed = document.querySelector("dialog").innerText)));
+  await press(page, "Make a recovery key");
+  const dialog = page.getByRole("dialog");
+  await byName(dialog, "button", "Print").waitFor();
+  const lines = await dialog.locator("ol li").allInnerTexts();
+  await look(page, "recovery", true);
+  await page.emulateMedia({ media: "print" });
+  const onPaper = [await dialog.getByText(lines[0]).isVisible(), await page.getByRole("link").first().isVisible()];
+  step("on paper are the sheet and nothing else", onPaper[0] && !onPaper[1]);
+  await page.emulateMedia({ media: "screen" });
+  await byName(dialog, "button", "Print").click();
+  step("printed", await page.evaluate(() => window.printed));
+  await page.evaluate(() => (window.printed = null));
+  await byName(dialog, "button", "It is on paper").click();
+  await byName(page, "button", "Revoke: recovery").waitFor();
+  const left = await page.content();
+  const kept = await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }));
+  step("nothing of the recovery key is left", !lines.some((line) => (left + kept).includes(line)));
+  step("recovery key", lines);
+  return lines.join("\n");
+}
+
 async function count(page) {
   await goTo(page, "Usage and export");
   await press(page, "Count the receipts");
@@ -275,6 +315,12 @@ async function count(page) {
   await press(page, "Write the file");
   const file = await waiting;
   step("exported", readFileSync(await file.path(), "utf8"));
+  await page.getByLabel("Format").selectOption("Sealed: an archive of the account");
+  const sealing = page.waitForEvent("download");
+  await press(page, "Write the file");
+  await (await sealing).saveAs(join(scene.folder, "memrelay.archive"));
+  await toast(page, "and earlier revisions written, all sealed.");
+  step("errors of the archive", await page.locator(".alerts").textContent());
 }
 
 /** Goes by the keyboard alone: to the list, down its rows, into one, and back. */
@@ -296,7 +342,7 @@ async function useKeyboard(page) {
   step("opened by the keyboard");
 }
 
-async function joinAndFound() {
+async function joinAndFound(recoveryKey) {
   const page = await open();
   await page.getByLabel("New account").check();
   await page.getByLabel("Name of the account").fill("made in the browser");
@@ -317,7 +363,7 @@ async function joinAndFound() {
   step("request", request);
   await page.getByLabel("Recovery key").first().check();
   await page.getByLabel("Account", { exact: true }).fill(scene.account);
-  await page.getByLabel("Recovery key").last().fill(scene.recovery);
+  await page.getByLabel("Recovery key").last().fill(recoveryKey);
   await press(page, "Open");
   await press(page, "Go on");
   await byName(page, "heading", "Memories").waitFor();
@@ -325,12 +371,14 @@ async function joinAndFound() {
   await page.context().close();
 }
 
-/** Scrolls, filters and searches, and returns the longest task in milliseconds. */
+/** Scrolls, filters and searches; returns what was in the document, and the longest task in ms. */
 async function measure(profile, question) {
   const page = await open({
     initial: (fresh) =>
       fresh.addInitScript(() => {
-        window.longest = 0;
+        window.longest = window.rowsMost = 0;
+        const count = () => (window.rowsMost = Math.max(window.rowsMost, document.querySelectorAll("a.row").length));
+        new MutationObserver(count).observe(document, { childList: true, subtree: true });
         new PerformanceObserver((list) => {
           for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
         }).observe({ type: "longtask", buffered: true });
@@ -347,7 +395,9 @@ async function measure(profile, question) {
     await page.waitForTimeout(30);
   }
   await page.locator("a.row").first().focus();
-  for (const key of ["End", "Home", "PageDown"]) await page.keyboard.press(key);
+  await page.keyboard.press("End");
+  const last = await page.evaluate(() => document.activeElement.closest("li").getAttribute("aria-posinset"));
+  for (const key of ["Home", "PageDown"]) await page.keyboard.press(key);
   await page.getByLabel("Find in these texts").pressSequentially("number 7", { delay: 40 });
   await page.waitForTimeout(300);
   await goTo(page, "Timeline");
@@ -355,9 +405,9 @@ async function measure(profile, question) {
   await page.waitForTimeout(300);
   await goTo(page, "Search");
   await ask(page, question);
-  const longest = await page.evaluate(() => window.longest);
+  const { longest, rowsMost } = await page.evaluate(() => ({ longest: window.longest, rowsMost: window.rowsMost }));
   await page.context().close();
-  return { rows, longest };
+  return { rows, last: Number(last), rowsMost, longest };
 }
 
 if (scene.measured) {
@@ -376,14 +426,16 @@ if (scene.measured) {
   }
   const page = await open();
   await openProfile(page, scene.profile);
+  await compareReasons(page);
   await changeOne(page);
   await followTime(page);
   await decide(page);
   await rule(page);
+  const recoveryKey = await makeRecoveryKey(page);
   await count(page);
   await useKeyboard(page);
   await page.context().close();
-  await joinAndFound();
+  await joinAndFound(recoveryKey);
 }
 await browser.close();
 process.stdout.write(JSON.stringify(report));

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from memrelay import Identity, SyncMemoryClient
-from memrelay.models import NewAccount
+from memrelay.archive_reader import open_archive, open_memories
+from memrelay.models import NewAccount, relevance_percent
 from memrelay.sealed.join_request import make_fingerprint, write_request
 from memrelay.sealed.keys import account_bytes
-from memrelay.sealed.recovery import recovery_lines
+from memrelay.sealed.recovery import recover_identity
 from relayer.http.console import FOLDER, PAGE
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.processes import QUIET, RunningRelayer, running_relayer
@@ -30,6 +31,8 @@ from tests.talking import facts
 
 DRIVE = Path(__file__).with_name("drive.mjs")
 RUN_S_MAX = 500
+LONG_TASK_MS = 50  # browsers report no shorter ones
+ROWS_MAX = 40  # in the document at once: what a screen shows, and some beyond its edges
 LIGHT = {"colorScheme": "light"}
 DARK = {"colorScheme": "dark"}
 PHONE = {"viewport": {"width": 390, "height": 800}, "colorScheme": "light", "hasTouch": True}
@@ -138,12 +141,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[R
                 expires_ms=now_ms + 86_400_000,
                 label="phone",
             )
-            founder = Identity.from_hex(account.private_key or "")
             scene = {
                 "url": f"{relayer.url.replace('127.0.0.1', 'localhost')}/console",
                 "profile": write_profile(folder / "profile.json", account, relayer.url),
                 "account": account.account_id,
-                "recovery": "\n".join(recovery_lines(founder, account_bytes(account.account_id))),
                 "joinRequest": request,
                 "fingerprint": make_fingerprint(phone.public_key),
                 "question": "What does Anna drink in the morning?",
@@ -196,6 +197,8 @@ def test_everything_is_done_as_a_person_does_it(run: Run) -> None:
     assert {CORRECTED, EDITED, MUNICH} <= texts
     assert FORGOTTEN not in texts
     assert steps["request"].startswith("memrelay-join:")
+    for shown in (*steps["recovery key"], run.account.account_id, run.account.relayer_key):
+        assert shown in steps["printed"]
     for done in (
         "a page loaded anew is locked",
         "kept under a passphrase, and taken out",
@@ -206,10 +209,42 @@ def test_everything_is_done_as_a_person_does_it(run: Run) -> None:
         "decided",
         "the End key leads to the last row",
         "opened by the keyboard",
+        "on paper are the sheet and nothing else",
+        "nothing of the recovery key is left",
         "founded",
         "opened by a recovery key",
     ):
         assert steps.get(done) is True, done
+
+
+def test_the_archive_is_sealed_and_whole(run: Run) -> None:
+    """The Python client opens it with the owner's key, and nobody reads it without one."""
+    path = run.folder / "memrelay.archive"
+    data = path.read_bytes()
+    for text in (CORRECTED, EDITED, MUNICH, "default"):
+        assert text.encode() not in data
+    owner = Identity.from_hex(run.account.private_key or "")
+    archive = open_archive(path, owner, account_bytes(run.account.account_id))
+    now_ms = int(time.time() * 1000)
+    texts = {memory.text for memory in open_memories(archive, owner, now_ms)}
+    assert {CORRECTED, EDITED, MUNICH} <= texts
+    assert FORGOTTEN not in texts
+    assert archive.lost == 0
+    assert run.steps["errors of the archive"] == ""
+
+
+def test_reasons_are_in_per_cent_as_the_command_shows_them(run: Run) -> None:
+    """What stands beside a memory is what `memrelay recall --explain` says of it."""
+    recalled, reasons = run.steps["recalled"], run.steps["reasons"]
+    assert len(recalled) == len(reasons) >= 2
+    for found, shown in zip(recalled, reasons, strict=True):
+        why = found["explain"]
+        assert f"{relevance_percent(found['distance'])}% relevant" in shown
+        assert f"In meaning, it is {max(0.0, why['cosine']):.0%} near." in shown
+        assert f"In words, it is {why['keyword']:.0%} near." in shown
+        assert f"its score of {found['score']:.2f}, the sum of" in shown
+        assert "score" not in shown.splitlines()[0]
+    assert run.steps["sentence on relevance"].startswith("Relevance says how near a memory is")
 
 
 def test_the_account_is_as_it_was_left(run: Run) -> None:
@@ -227,7 +262,16 @@ def test_the_account_is_as_it_was_left(run: Run) -> None:
         listed_keys = client.keys()
         keys = {key.label: key for key in listed_keys}
         assert keys["phone"].revoked
+        assert keys["recovery"].public_key == read_recovery_key(run).public_key.hex()
+        assert keys["recovery"].role == "owner"
         assert not keys["coder"].revoked
+
+
+def read_recovery_key(run: Run) -> Identity:
+    """Return the key that the page showed, as every client reads it from paper."""
+    return recover_identity(
+        "\n".join(run.steps["recovery key"]), account_bytes(run.account.account_id)
+    )
 
 
 def test_no_key_leaves_the_browser_and_no_text_but_in_signed_requests(run: Run) -> None:
@@ -235,7 +279,11 @@ def test_no_key_leaves_the_browser_and_no_text_but_in_signed_requests(run: Run) 
     assert len(requests) > 100
     origin = re.compile(r"http://localhost:\d+/(console(/[a-z]+-[0-9a-f]{16}\.(js|css|svg))?|v1/)")
     seed = run.account.private_key or ""
-    secrets = [seed, *(b64(bytes.fromhex(seed)))]
+    lines = run.steps["recovery key"]
+    recovery = read_recovery_key(run).seed_hex()
+    secrets = [*lines, *("".join(line.split()) for line in lines)]
+    for secret in (seed, recovery):
+        secrets += [secret, *b64(bytes.fromhex(secret))]
     words = ["Anna", "drink", "green tea", "Frankfurt", "passphrase", "hazelnuts"]
     said = 0
     for one in requests:
@@ -271,10 +319,13 @@ def test_pictures_are_there(run: Run) -> None:
     assert {"search-light", "search-dark", "memories-phone", "review-light"} <= pictures
 
 
-def test_ten_thousand_memories_do_not_stall_the_page(
+def test_ten_thousand_memories_take_no_more_of_a_page_than_a_hundred(
     tmp_path_factory: pytest.TempPathFactory, model_dir: Path
 ) -> None:
-    """The longest task of loading, scrolling, filtering and searching, beside that of 100."""
+    """Loading, scrolling, filtering and searching draw what is seen, however long the list is.
+
+    Tasks' lengths are printed, and not judged: they are the machine's, too.
+    """
     folder = tmp_path_factory.mktemp("console-long")
     with running_relayer(folder / "data", model_dir, **QUIET) as relayer:
         profiles = {}
@@ -288,7 +339,9 @@ def test_ten_thousand_memories_do_not_stall_the_page(
             profiles[str(count)] = write_profile(folder / f"{count}.json", account, relayer.url)
         scene = {"url": f"{relayer.url}/console", "measured": profiles}
         tasks = drive(scene, folder)["tasks"]
-    print(json.dumps(tasks))
-    assert tasks["10000"]["rows"] == "10,000 memories"
-    assert tasks["10000"]["longest"] <= 100
-    assert tasks["10000"]["longest"] <= 2 * max(50, tasks["100"]["longest"])
+    few, many = tasks["100"], tasks["10000"]
+    longest = [max(LONG_TASK_MS, one["longest"]) for one in (few, many)]
+    print(f"longest tasks: {longest} ms; ratio to 100 memories: {longest[1] / longest[0]:.1f}")
+    assert many["rows"] == "10,000 memories"
+    assert (few["last"], many["last"]) == (100, 10_000)
+    assert 0 < many["rowsMost"] <= few["rowsMost"] + 1 <= ROWS_MAX

@@ -4,16 +4,20 @@
 // - Requests name at most 16 namespaces: more are asked for in groups, one after the other.
 
 import {
+  accountBytes,
   Client,
+  exportArchive,
   fromBase64,
   fromHex,
   makeFingerprint,
   readJoinRequests,
   readReceipt,
   type Receipt as ChainReceipt,
+  recoveryLines,
   type Schemas,
   toHex,
 } from "../../typescript/src/index.ts";
+import { breathe } from "./dom.ts";
 import type { Doubts, History, Hit, Key, Memory, Namespace, Page, Recalled, Usage } from "./records.ts";
 import { texts } from "./texts.ts";
 
@@ -52,6 +56,14 @@ export interface Wish {
   /** Null gives the whole account. */
   readonly namespaces: readonly string[] | null;
   readonly label: string;
+}
+
+/** An archive of the account, and what the relayer did not give for it. */
+export interface ArchiveFile {
+  readonly parts: readonly BlobPart[];
+  readonly memories: number;
+  /** Records that a receipt promises or the relayer lists, and has no bytes for. */
+  readonly missing: number;
 }
 
 /** Tells how many receipts were followed, of how many. */
@@ -148,6 +160,19 @@ export class Access {
     return this.#receipts;
   }
 
+  /** Writes the whole account as an archive that only its owners' keys open. */
+  async archive(progress: (memories: number) => void): Promise<ArchiveFile> {
+    const parts: BlobPart[] = [];
+    const chunks = exportArchive(this.#client, { onProgress: progress });
+    let step = await chunks.next();
+    for (; !step.done; step = await chunks.next()) {
+      parts.push(step.value);
+      await breathe();
+    }
+    const { counts, lost, missing } = step.value;
+    return { parts, memories: counts["memory"] ?? 0, missing: lost + missing.length };
+  }
+
   keys(): Promise<readonly Key[]> {
     return this.#client.keys();
   }
@@ -165,6 +190,12 @@ export class Access {
   async admit(text: string, wish: Wish): Promise<void> {
     const [request] = readJoinRequests(text);
     await this.#client.admit(request!, wish);
+  }
+
+  /** Makes a further owner's key, and returns it as lines for paper: it is kept nowhere. */
+  async addRecoveryKey(label: string): Promise<readonly string[]> {
+    const added = await this.#client.addKey({ namespaces: null, role: "owner", label });
+    return recoveryLines(added.identity!, accountBytes(this.accountId));
   }
 
   async revoke(publicKey: string): Promise<void> {

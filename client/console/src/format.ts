@@ -21,6 +21,11 @@ export function shorten(id: string): string {
   return id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
 }
 
+/** Returns a share as a whole number of per cent, from 0 to 100. */
+export function formatPercent(share: number): string {
+  return `${Math.round(100 * Math.min(1, Math.max(0, share)))}%`;
+}
+
 /** Returns who wrote a memory. */
 export function writerOf(memory: Memory, own: string): string {
   if (memory.writer_label) return memory.writer_label;

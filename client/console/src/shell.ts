@@ -94,6 +94,21 @@ function skip(event: Event): void {
   document.getElementById("content")?.focus();
 }
 
+/** Shows a dialog, and returns once it is closed and its content is gone from the page. */
+export function showDialog(title: string, content: (close: () => void) => Child): Promise<void> {
+  return new Promise((resolve) => {
+    const heading = newId("dialog");
+    const dialog = h("dialog", { "aria-labelledby": heading });
+    fill(dialog, h("h2", { id: heading }, title), content(() => dialog.close()));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
 interface DialogOptions {
   readonly title: string;
   readonly body: Child;
@@ -105,36 +120,22 @@ interface DialogOptions {
 
 /** Asks something in a dialog, and returns once it is closed. */
 export function ask(options: DialogOptions): Promise<void> {
-  return new Promise((resolve) => {
-    const heading = newId("dialog");
-    const dialog = h("dialog", { "aria-labelledby": heading });
-    const problem = h("p", { class: "problem", role: "alert" });
+  const problem = h("p", { class: "problem", role: "alert" });
+  return showDialog(options.title, (close) => {
     const confirm = button(
       options.confirm,
       async () => {
         problem.textContent = "";
         try {
           await options.act();
-          dialog.close();
+          close();
         } catch (error) {
           problem.textContent = messageOf(error);
         }
       },
       { class: options.isDangerous ? "danger" : "primary" },
     );
-    fill(
-      dialog,
-      h("h2", { id: heading }, options.title),
-      options.body,
-      problem,
-      h("div", { class: "buttons" }, confirm, button(texts.cancel, () => dialog.close())),
-    );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve();
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    return [options.body, problem, h("div", { class: "buttons" }, confirm, button(texts.cancel, close))];
   });
 }
 

@@ -27,6 +27,11 @@ export class Store {
     return this.#isComplete;
   }
 
+  /** Whether the console was locked since. */
+  get isEnded(): boolean {
+    return this.#isEnded;
+  }
+
   /** Loads what is not there yet; called again, it waits for the same loading. */
   load(): Promise<void> {
     if (this.#isComplete) return Promise.resolve();

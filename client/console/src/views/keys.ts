@@ -1,11 +1,12 @@
-// Agents and keys: who may do what; admitting, revoking and rotating.
+// Agents and keys: who may do what; admitting, revoking and rotating; a key on paper.
 
 import type { Wish } from "../access.ts";
+import { relayerUrl } from "../connect.ts";
 import type { Context } from "../context.ts";
 import { button, field, fill, h, prose, select, type Child } from "../dom.ts";
 import { formatDay, formatTime, shorten } from "../format.ts";
 import type { Key } from "../records.ts";
-import { announce, ask, attempt } from "../shell.ts";
+import { announce, ask, attempt, showDialog } from "../shell.ts";
 import { texts } from "../texts.ts";
 
 export function keysView(context: Context): HTMLElement {
@@ -23,7 +24,7 @@ export function keysView(context: Context): HTMLElement {
     h("h1", {}, t.title),
     h("p", { class: "hint" }, t.lead),
     table,
-    isOwner ? [admitForm(context, refresh), rotation()] : h("p", { class: "notice" }, t.ownersOnly),
+    isOwner ? [admitForm(context, refresh), recovery(context, refresh), rotation()] : h("p", { class: "notice" }, t.ownersOnly),
   );
 }
 
@@ -141,6 +142,41 @@ function admitForm(context: Context, refresh: () => Promise<void>): HTMLElement 
     h("div", { class: "buttons" }, button(t.read, () => attempt(look))),
     wish,
   );
+}
+
+function recovery(context: Context, refresh: () => Promise<void>): HTMLElement {
+  const t = texts.keys;
+  const make = async (): Promise<void> => {
+    const lines = await context.access.addRecoveryKey(t.recoveryLabel);
+    if (context.store.isEnded) return; // a locked page shows no key; it stands among the keys
+    await showDialog(t.recoverySheet, (close) => recoverySheet(context, lines, close));
+    await refresh();
+  };
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", {}, t.recovery),
+    h("p", {}, t.recoveryLead),
+    h("div", { class: "buttons" }, button(t.recoveryMake, () => attempt(make))),
+  );
+}
+
+/** Returns the sheet for paper. Its lines are in this element alone, which closing takes away. */
+function recoverySheet(context: Context, lines: readonly string[], close: () => void): Child {
+  const t = texts.keys;
+  const facts: readonly (readonly [string, string])[] = [
+    [t.recoveryAddress, relayerUrl()],
+    [texts.account, context.access.accountId],
+    [t.recoveryRelayerKey, context.access.relayerKey],
+  ];
+  return [
+    h("p", {}, t.recoveryOnce),
+    h("ol", { class: "recovery" }, lines.map((line) => h("li", {}, h("code", {}, line)))),
+    h("dl", { class: "sheet" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("code", {}, value))))),
+    h("p", {}, prose(t.recoveryUse)),
+    h("p", { class: "hint" }, t.recoveryLost),
+    h("div", { class: "buttons" }, button(t.recoveryPrint, () => window.print(), { class: "primary" }), button(t.recoveryDone, close)),
+  ];
 }
 
 function rotation(): HTMLElement {

@@ -3,7 +3,7 @@
 import { NAMESPACES_MAX } from "../access.ts";
 import type { Context } from "../context.ts";
 import { field, fill, h, select } from "../dom.ts";
-import { formatTime, writerOf } from "../format.ts";
+import { formatPercent, formatTime, writerOf } from "../format.ts";
 import { marks } from "../parts.ts";
 import type { Explanation, Hit, Recalled } from "../records.ts";
 import { attempt } from "../shell.ts";
@@ -17,17 +17,15 @@ export function searchView(context: Context): HTMLElement {
   const where = select([["", texts.allNamespaces]], "");
   const results = h("section", { "aria-label": t.title, class: "results" }, h("p", { class: "hint" }, t.empty));
   const count = h("p", { class: "count", role: "status" });
-  let names: readonly string[] = [];
-
+  const listing = context.access.namespaces().then((found) => found.map((one) => one.name));
   void attempt(async () => {
-    names = (await context.access.namespaces()).map((one) => one.name);
-    where.append(...names.map((name) => h("option", { value: name }, name)));
+    where.append(...(await listing).map((name) => h("option", { value: name }, name)));
   });
 
   const search = async (): Promise<void> => {
-    const asked = where.value ? [where.value] : names.slice(0, NAMESPACES_MAX);
     if (!query.value.trim()) return;
     fill(results);
+    const asked = where.value ? [where.value] : (await listing).slice(0, NAMESPACES_MAX);
     count.textContent = asked.length === 0 ? t.results(0) : texts.working;
     if (asked.length === 0) return;
     const found = await context.access.recall(query.value, asked, LIMIT);
@@ -58,6 +56,7 @@ function shown(found: Recalled, own: string): HTMLElement[] {
   return [
     ...(found.degraded ? [h("p", { class: "notice" }, t.degraded)] : []),
     ...(found.dropped_count ? [h("p", { class: "notice" }, t.dropped(found.dropped_count))] : []),
+    ...(found.results.length ? [h("p", { class: "hint" }, t.relevance)] : []),
     h("ol", { class: "hits" }, found.results.map((hit) => hitCard(hit, own))),
   ];
 }
@@ -84,17 +83,19 @@ function hitCard(hit: Hit, own: string): HTMLElement {
 function reasons(hit: Hit, explain: Explanation): HTMLElement {
   const t = texts.search;
   const parts = Object.entries(explain.parts).filter(([, value]) => Math.abs(value) >= 0.005);
+  const near = hit.distance === null ? t.relevantUnknown : t.relevant(formatPercent(1 - hit.distance));
+  const meaning = explain.cosine === null ? t.meaningNone : t.meaning(formatPercent(explain.cosine));
   const most = Math.max(0.01, ...parts.map(([, value]) => Math.abs(value)));
   return h(
     "details",
     {},
-    h("summary", {}, t.why, " ", h("span", { class: "hint" }, t.score(hit.score))),
+    h("summary", {}, t.why, " ", h("span", { class: "hint" }, near)),
+    h("p", {}, meaning, " ", t.words(formatPercent(explain.keyword))),
     h("p", {}, explain.matched.length ? t.matched(explain.matched) : t.matchedNone),
-    h("p", {}, explain.cosine === null ? t.cosineNone : t.cosine(explain.cosine)),
     h(
       "table",
       { class: "parts" },
-      h("caption", {}, t.partsCaption),
+      h("caption", {}, t.partsCaption(hit.score.toFixed(2))),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t.part), h("th", { scope: "col", colspan: 2 }, t.value))),
       h(
         "tbody",

@@ -6,7 +6,7 @@ import { breathe, button, field, fill, h, prose, select, type Child } from "../d
 import { formatDay } from "../format.ts";
 import { barChart } from "../parts.ts";
 import type { Memory, Usage } from "../records.ts";
-import { announce, attempt } from "../shell.ts";
+import { announce, attempt, showError } from "../shell.ts";
 import { texts } from "../texts.ts";
 import { periodOf } from "./timeline.ts";
 
@@ -119,9 +119,13 @@ function weeks(receipts: readonly Receipt[]): HTMLElement[] {
 
 function exportForm(context: Context): HTMLElement {
   const t = texts.usage;
-  const format = select(Object.entries(t.exportFormats), "json");
+  const formats = { ...t.exportFormats, ...(context.access.isOwner ? t.exportSealedFormats : {}) };
+  const format = select(Object.entries(formats), "json");
+  const progress = h("p", { class: "hint", role: "status" });
   const write = async (): Promise<void> => {
+    if (format.value === "archive") return writeArchive(context, progress);
     await context.store.load();
+    if (context.store.isEnded) return;
     const memories = context.store.memories;
     const isJson = format.value === "json";
     const parts: string[] = [];
@@ -139,8 +143,24 @@ function exportForm(context: Context): HTMLElement {
     h("h2", {}, t.exportTitle),
     h("p", { class: "hint" }, prose(t.exportLead)),
     field(t.exportFormat, format),
+    progress,
     h("div", { class: "buttons" }, button(t.exportDo, () => attempt(write), { class: "primary" })),
   );
+}
+
+async function writeArchive(context: Context, progress: HTMLElement): Promise<void> {
+  const t = texts.usage;
+  try {
+    const archive = await context.access.archive((memories) => {
+      progress.textContent = t.exporting(memories);
+    });
+    if (context.store.isEnded) return;
+    save(new Blob([...archive.parts], { type: "application/octet-stream" }), "memrelay.archive");
+    announce(t.exportedArchive(archive.memories));
+    if (archive.missing) showError(t.exportMissing(archive.missing));
+  } finally {
+    progress.textContent = "";
+  }
 }
 
 function toMarkdown(memory: Memory): string {
