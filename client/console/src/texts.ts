@@ -131,6 +131,7 @@ export const texts = {
       meaning: "meaning",
       words: "words",
       neighbours: "memories stored beside it",
+      speaker: "said by whom the question names",
       period: "the time that the question names",
       recency: "age",
       importance: "importance",
