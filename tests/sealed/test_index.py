@@ -1,6 +1,7 @@
 """The blind index and turned vectors: what holds for any text and any vector."""
 
 import hashlib
+import uuid
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -147,3 +148,17 @@ def test_a_turn_has_1_to_4000_dimensions(size: int) -> None:
 )
 def test_what_has_no_direction_is_not_turned(vectors: list[Any]) -> None:
     refused(derive_vector_turn(TEAM, "m", 4).apply, np.array(vectors, dtype=np.float32))
+
+
+@few
+@given(source=st.integers(-(2**63), 2**63 - 1))
+def test_a_masked_source_is_undone_with_its_key_and_memory_alone(source: int) -> None:
+    one, other = (uuid.UUID(int=n, version=4) for n in (1, 2))
+    masked = index.mask_source(TEAM, one, source)
+    assert masked is not None
+    assert -(2**63) <= masked < 2**63
+    assert index.mask_source(TEAM, one, masked) == source
+    away = ROOT.namespace_key(ACCOUNT, Namespace("notes"))
+    others = (index.mask_source(TEAM, other, source), index.mask_source(away, one, source))
+    assert masked not in others
+    assert index.mask_source(TEAM, one, None) is None
