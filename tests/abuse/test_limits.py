@@ -98,6 +98,7 @@ CASES: dict[str, Case] = {
     "recall_tokens_max": Case("/v1/recall", recall(max_tokens=int)),
     "aliases_max": Case("/v1/recall", recall(aliases=lambda n: {name: ["b"] for name in names(n)})),
     "alias_words_max": Case("/v1/recall", recall(aliases=lambda n: {"a": names(n)})),
+    "speaker_characters_max": Case("/v1/recall", recall(speaker=letters)),
     "alias_characters_max": Case("/v1/recall", recall(aliases=lambda n: {"a": [letters(n)]})),
     "page_limit_max": Case("/v1/memories", lambda n: f"limit={n}", method="GET"),
     "exported_ids_max": Case(

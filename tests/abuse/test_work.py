@@ -57,8 +57,9 @@ def living(count: int) -> Memories:
         each.name: np.zeros(count, getattr(empty(1).memories, each.name).dtype)
         for each in fields(Memories)
     }
-    columns |= {"seq": np.arange(count), "expires": np.full(count, np.inf)}
-    return Memories(**columns | dict.fromkeys(("sealed", "current"), np.ones(count, bool)))
+    columns["seq"] = np.arange(count)
+    columns |= dict.fromkeys(("expires", "superseded"), np.full(count, np.inf))
+    return Memories(**columns | dict.fromkeys(("sealed", "kept"), np.ones(count, bool)))
 
 
 def calls(work: Callable[[], object]) -> int:
