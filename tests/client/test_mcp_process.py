@@ -240,7 +240,7 @@ def test_a_server_that_cannot_start_says_why(home, arguments):
 def test_without_settings_it_does_not_start():
     code, errors = command()
     assert code == EXIT_USAGE
-    assert "MEMRELAY_URL" in errors
+    assert "There is no memory yet" in errors
 
 
 def test_a_port_that_is_taken_is_named(home):
