@@ -333,15 +333,20 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
 
 async def _serve(server: OpenAIServer, port: int, ready: Callable[[], None]) -> None:
     """Serve until cancelled; connections are handled in tasks of their own and end with it."""
-    tasks: set[asyncio.Task[None]] = set()
+    handled: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        with suppress(asyncio.CancelledError):  # asyncio would print it at the end
-            await server.handle(reader, writer)
+        handled[task] = writer
+        try:
+            with suppress(asyncio.CancelledError):  # asyncio would print it at the end
+                await server.handle(reader, writer)
+        finally:
+            writer.close()
+            with suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+            del handled[task]
 
     listener = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**20)
     server.port = listener.sockets[0].getsockname()[1]
@@ -350,9 +355,12 @@ async def _serve(server: OpenAIServer, port: int, ready: Callable[[], None]) -> 
         await asyncio.Event().wait()
     finally:
         listener.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # A connection that was just accepted is no handler's yet: only its task is known.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task, writer in handled.items():
+                writer.transport.abort()
+                task.cancel()
+            await asyncio.wait(others, timeout=0.05)
 
 
 @contextmanager
