@@ -8,8 +8,7 @@ INSTALL := $(PIP) install $(INSTALL_OPTIONS)
 # setuptools warns in a box, once a package, of folders that are named as the package is; ours are it.
 EDITABLE := PYTHONWARNINGS="ignore:Editable installation."
 REQUIREMENTS := deploy/requirements
-# More than there are processors: tests wait for other processes for half of their time.
-WORKERS ?= 5
+WORKERS ?= 3
 
 .PHONY: help setup demo serve console wheels release test test-hermes test-openai test-frameworks test-openclaw test-claude test-codex test-gemini test-memwal-ts test-typescript typescript-types test-pgbouncer test-postgres16 test-deploy test-console torture fuzz bench bench-others format vectors capabilities requirements clean
 
