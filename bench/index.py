@@ -1,4 +1,4 @@
-"""What an index takes, searchable and sealed: bytes in the database and in memory, time to load.
+"""Measure an index, searchable and sealed: bytes in the database and in memory, time to load.
 
 Not here: recalls as a namespace grows (`recall.py`), what a thief learns (`tests/security`).
 
@@ -109,7 +109,7 @@ async def _plain_bytes(site: Site, filled: Filled, count: int) -> float:
 
 
 async def _loaded(site: Site, filled: Filled, name: str) -> list[Figure]:
-    """What the namespace takes in memory, and how fast it comes there."""
+    """Return what the namespace takes in memory, and how fast it comes there."""
     index = MemoryIndex(database=site.storage.database, bytes_max=2**30)
     began = time.perf_counter()
     loaded = await index.sealed.load_one(filled.account.id, filled.namespace_id, [filled.key])

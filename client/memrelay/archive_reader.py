@@ -33,7 +33,7 @@ from memrelay.errors import (
 )
 from memrelay.evidence import Evidence
 from memrelay.models import Memory
-from memrelay.rows import PAGE_ITEMS_MAX, bare, batches, bring, measure, memory_of, whole_batches
+from memrelay.rows import bare, batches, bring, measure, memory_of, pages_of, whole_batches
 from memrelay.sealed.archive import (
     MAGIC,
     ChunkKey,
@@ -255,8 +255,8 @@ def import_archive(
 
 
 def _pages(records: Sequence[Record]) -> Iterator[list[Record]]:
-    for at in range(0, len(records), PAGE_ITEMS_MAX):
-        yield [bare(record) for record in records[at : at + PAGE_ITEMS_MAX]]
+    for page in pages_of(records):
+        yield [bare(record) for record in page]
 
 
 def _bring_tombstones(client: SyncMemoryClient, stones: Sequence[Record]) -> None:

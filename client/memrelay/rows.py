@@ -9,7 +9,7 @@ Source: SPEC.md §17.2.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from memrelay.errors import BadRequest, TooLarge, UntrustedRelayer
 from memrelay.operations.moving import ImportResult
@@ -17,6 +17,7 @@ from memrelay.sealed.archive import Record
 from memrelay.sealed.objects import text_of, write_json
 
 PAGE_ITEMS_MAX = 100
+T = TypeVar("T")
 
 _PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
 _ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
@@ -96,6 +97,12 @@ def _send_batch(there: Destination, batch: Sequence[Record]) -> dict[str, str]:
 def memory_of(record: Record) -> str:
     """Return the id of the memory that a row is a revision of, or a turn's own."""
     return text_of(record.get("revision_of") or record["id"])
+
+
+def pages_of(items: Sequence[T], size: int = PAGE_ITEMS_MAX) -> Iterator[Sequence[T]]:
+    """Yield so many of these at a time."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
 
 
 def bare(record: Record) -> Record:

@@ -138,8 +138,8 @@ def index_entries(
 
     Frequencies are clipped. Days count from when it was said, or else first stored.
     """
-    terms = words(draft.text)
-    body = draft.text[read_heading(draft.text).end :]
+    terms, heading = words(draft.text), read_heading(draft.text)
+    body = draft.text[heading.end :]
     moment = moment_of_saying(draft.event_time, draft.said_at or created_at, body)
     postings = index.postings(
         key,
@@ -147,7 +147,7 @@ def index_entries(
         tags=draft.tags,
         source=draft.source,
         metadata=draft.metadata,
-        speaker=speaker_terms(draft.text, draft.metadata),
+        speaker=speaker_terms(heading, draft.metadata),
         mentions=mention_terms(body, moment),
     )
     return min(index.round_length(len(terms)), 2**15 - 1), source_token(key, draft), postings

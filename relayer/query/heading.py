@@ -76,13 +76,12 @@ def read_heading(text: str) -> Heading:
     return Heading(moment, name, role if role in _SAID_BY else "", at)
 
 
-def speaker_terms(text: str, metadata: Mapping[str, str]) -> list[str]:
+def speaker_terms(heading: Heading, metadata: Mapping[str, str]) -> list[str]:
     """Return what a memory is found by as a speaker's: words of the name, and a role."""
     if named := metadata.get(SPEAKER):
         return terms_of_speaker(named)
-    heading = read_heading(text)
     found = terms_of_speaker(heading.speaker)
-    return [*found, f"{_ROLE_PREFIX}{heading.role}"] if heading.role else found
+    return [*found, role_term(heading.role)] if heading.role else found
 
 
 def terms_of_speaker(name: str) -> list[str]:

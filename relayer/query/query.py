@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from relayer.query import fusion, rank
-from relayer.query.heading import speaker_terms, terms_of_speaker
+from relayer.query.heading import read_heading, speaker_terms, terms_of_speaker
 from relayer.record import HELD_BACK, Memory
 from relayer.sealed.keys import Namespace, PublicKey
 
@@ -52,7 +52,7 @@ class Query:
     def _is_said(self, memory: Memory) -> bool:
         if self.speaker is None:
             return True
-        said = speaker_terms(memory.text or "", memory.metadata)
+        said = speaker_terms(read_heading(memory.text or ""), memory.metadata)
         return set(terms_of_speaker(self.speaker)) <= set(said)
 
     def admits(self, memory: Memory) -> bool:

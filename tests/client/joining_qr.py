@@ -23,7 +23,7 @@ PIXELS = 4  # a module's width in what the reader sees
 
 
 def read_drawn(text: str) -> str:
-    """What a scanner reads of half blocks on a dark terminal."""
+    """Return what a scanner reads of half blocks on a dark terminal."""
     rows: list[list[bool]] = []
     for line in text.splitlines():
         rows.append([char in "█▀" for char in line])
@@ -43,7 +43,7 @@ def is_drawn(line: str) -> bool:
 
 
 def join_on_terminal(machine: Machine, home: Path, columns: int, lines: int) -> str:
-    """What `memrelay join --qr` prints on a terminal of this size."""
+    """Return what `memrelay join --qr` prints on a terminal of this size."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environ = {**os.environ, "XDG_CONFIG_HOME": str(home)}

@@ -59,13 +59,15 @@ def test_other_beginnings_say_nothing(text: str) -> None:
 
 
 def test_a_conversation_has_no_single_speaker() -> None:
-    assert speaker_terms("User: hi\nAssistant: hello", {}) == []
-    assert speaker_terms("User: hi\nUser: again", {}) == ["role:user"]
+    assert speaker_terms(read_heading("User: hi\nAssistant: hello"), {}) == []
+    assert speaker_terms(read_heading("User: hi\nUser: again"), {}) == ["role:user"]
 
 
 def test_metadata_says_it_in_place_of_the_text() -> None:
-    assert speaker_terms("Anna: hi", {"speaker": "Ben Okri"}) == terms_of_speaker("Ben Okri")
-    assert speaker_terms("Anna: hi", {"speaker": "assistant"}) == ["role:assistant"]
+    assert speaker_terms(read_heading("Anna: hi"), {"speaker": "Ben Okri"}) == terms_of_speaker(
+        "Ben Okri"
+    )
+    assert speaker_terms(read_heading("Anna: hi"), {"speaker": "assistant"}) == ["role:assistant"]
 
 
 def test_an_endless_beginning_is_read_in_linear_time() -> None:

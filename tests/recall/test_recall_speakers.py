@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from relayer.embedding.embedders import RELATED
-from relayer.query.heading import speaker_terms, terms_of_speaker
+from relayer.query.heading import read_heading, speaker_terms, terms_of_speaker
 from relayer.query.rank import ROLE_WEIGHT, SPEAKER_WEIGHT
 from relayer.query.speakers import add_speaker
 from relayer.query.terms import query_terms
@@ -138,4 +138,4 @@ async def test_nobody_of_that_name_said_anything(twins: Twins) -> None:
 
 
 def _terms_of(memory: Memory) -> list[str]:
-    return speaker_terms(memory.text or "", memory.metadata)
+    return speaker_terms(read_heading(memory.text or ""), memory.metadata)

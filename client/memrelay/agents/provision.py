@@ -42,7 +42,7 @@ Note = Callable[[int, int], None]  # is told how many agents are done, and of ho
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """What one agent needs: how it stands afterwards, and what does that (None: nothing).
+    """The needs of one agent: how it stands afterwards, and what does that (None: nothing).
 
     `replaces` is the key that a rotation ends.
     """

@@ -38,7 +38,7 @@ Pair = tuple[Position, Position]
 
 @dataclass
 class Agreement:
-    """What two relayers agreed on: how far the chain of each was taken into account."""
+    """The state that two relayers agreed on: how far the chain of each was taken into account."""
 
     path: Path | None
     relayers: tuple[str, str]

@@ -11,6 +11,7 @@ Source: SPEC.md §17.6.
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,7 +90,7 @@ class Opener:
         digests = [_digest(kept), _digest(lost)]
         revision = self._seal(
             stands,
-            {"revision": number, "stored_at": _moment(written_ms)},
+            {"revision": number, "stored_at": to_moment(written_ms)},
             kept | {"created": kept.get("created", _created_ms(stands)), _RESOLVES: digests},
             written_ms,
         )
@@ -108,14 +109,14 @@ class Opener:
         link = {
             "relation": AGAINST,
             "other_id": memory,
-            "created_at": _moment(written_ms),
+            "created_at": to_moment(written_ms),
         }
         fresh = {
             "id": aside,
             "revision": 1,
             "revision_of": None,
-            "created_at": _moment(written_ms),
-            "stored_at": _moment(written_ms),
+            "created_at": to_moment(written_ms),
+            "stored_at": to_moment(written_ms),
             "seen_count": 1,
             "last_seen_at": None,
             "links": [*row["links"], link],
@@ -170,12 +171,12 @@ def state_of(row: Record) -> State:
 
 def with_state(row: Record, state: State) -> Record:
     """Return a row in another state; its life span is that of the namespace where it arrives."""
-    given = None if state.expires_ms is None else _moment(state.expires_ms)
+    given = None if state.expires_ms is None else to_moment(state.expires_ms)
     return row | {
         "pinned": state.pinned,
         "review": state.review,
         "stale": state.stale,
-        "superseded_at": None if state.superseded_ms is None else _moment(state.superseded_ms),
+        "superseded_at": None if state.superseded_ms is None else to_moment(state.superseded_ms),
         "superseded_by": state.superseded_by,
         "merged": state.merged,
         "expires_at": given,
@@ -207,7 +208,7 @@ def make_tombstone(rows: Sequence[Record]) -> Record:
         "id": first.get("revision_of") or first["id"],
         "namespace": first["namespace"],
         "blob_ids": sorted({row["blob_id"] for row in rows}),
-        "erased_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "erased_at": to_moment(round(time.time() * 1000)),
     }
 
 
@@ -238,5 +239,6 @@ def to_ms(moment: str) -> int:
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
-def _moment(ms: int) -> str:
+def to_moment(ms: int) -> str:
+    """Return Unix milliseconds as a time of a record."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

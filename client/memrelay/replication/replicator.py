@@ -27,7 +27,7 @@ from memrelay.replication.conflicts import (
 )
 from memrelay.replication.merging import Merge, Version, merge
 from memrelay.replication.side import Changes, Side
-from memrelay.rows import memory_of, whole_batches
+from memrelay.rows import memory_of, pages_of, whole_batches
 from memrelay.sealed.archive import Record
 from memrelay.verification import Item
 
@@ -43,7 +43,7 @@ Sides = tuple[Side, Side]
 
 @dataclass
 class Outcome:
-    """What came of a sync: for either side, how much of what it took.
+    """The outcome of a sync: for either side, how much of what it took.
 
     Attributes:
         taken: what each side took: `new` memories, `revisions` of known ones, `erased`, `states`.
@@ -181,8 +181,7 @@ class Replicator:
         changes: tuple[Changes, Changes],
         found: tuple[Mapping[str, list[Record]], Mapping[str, list[Record]]] | None = None,
     ) -> None:
-        for at in range(0, len(ids), _MERGED_AT_ONCE):
-            part = ids[at : at + _MERGED_AT_ONCE]
+        for part in pages_of(ids, _MERGED_AT_ONCE):
             rows = found or (
                 self._sides[0].read_memories(part),
                 self._sides[1].read_memories(part),
@@ -280,9 +279,8 @@ class Replicator:
         self._bring(1 - n, "new", ([row] for row in side.read_turns(turns)))
         if single:
             self._bring(1 - n, "new", ([row] for row in side.read_single(frozenset(single))))
-        for at in range(0, len(several), _MERGED_AT_ONCE):
-            found = side.read_memories(several[at : at + _MERGED_AT_ONCE])
-            self._bring(1 - n, "new", found.values())
+        for part in pages_of(several, _MERGED_AT_ONCE):
+            self._bring(1 - n, "new", side.read_memories(part).values())
 
     def _bring(self, n: int, what: str, groups: Iterable[list[Record]]) -> None:
         """Bring a side memories with their earlier revisions."""

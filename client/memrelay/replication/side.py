@@ -1,6 +1,6 @@
 """One of two relayers that are kept in step: what changed there, what it has, and bringing more.
 
-It does not own what becomes of it (`merging.py`, `replicating.py`).
+It does not own what becomes of it (`merging.py`, `replicator.py`).
 
 - A chain of receipts is verified as it is read; where it does not go on from where it was read to,
   the relayer has another history, and everything is compared anew.
@@ -10,7 +10,7 @@ Source: SPEC.md §17.6.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from types import UnionType
 
 from memrelay.answers import make_malformed_error
@@ -18,8 +18,8 @@ from memrelay.archive_reader import list_own_keys
 from memrelay.archive_writer import check_record
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.replication.agreement import START, Position
-from memrelay.replication.conflicts import Opener
-from memrelay.rows import PAGE_ITEMS_MAX, bring
+from memrelay.replication.conflicts import Opener, to_moment
+from memrelay.rows import bare, bring, pages_of
 from memrelay.sealed.archive import Record
 from memrelay.sealed.keys import account_bytes
 from memrelay.sealed.receipts import History, Receipt
@@ -37,7 +37,7 @@ _ERASING = frozenset({"forget", "expire"})
 
 @dataclass
 class Changes:
-    """What a chain of receipts tells of some namespaces, from a position on.
+    """Everything that a chain of receipts tells of some namespaces, from a position on.
 
     Attributes:
         end: where the chain ended.
@@ -115,8 +115,8 @@ class Side:
         """Return id → its stored revisions, or the turn, of everything in these namespaces."""
         found: dict[str, list[Item]] = {}
         wanted = sorted(set(names) & self.namespaces.keys())
-        for at in range(0, len(wanted), _NAMES_AT_ONCE):
-            part, cursor = wanted[at : at + _NAMES_AT_ONCE], ""
+        for part in pages_of(wanted, _NAMES_AT_ONCE):
+            cursor = ""
             while True:
                 page, following = self.client.inventory_page(part, cursor)
                 for item in page:
@@ -129,8 +129,8 @@ class Side:
     def read_memories(self, ids: Sequence[str]) -> dict[str, list[Record]]:
         """Return id → its rows, the current one first, then the earlier ones from the oldest on."""
         found: dict[str, list[Record]] = {}
-        for at in range(0, len(ids), _IDS_AT_ONCE):
-            for row in self._pages("memories", ids=ids[at : at + _IDS_AT_ONCE]):
+        for part in pages_of(ids, _IDS_AT_ONCE):
+            for row in self._pages("memories", ids=part):
                 found.setdefault(row["revision_of"] or row["id"], []).append(row)
         return {
             memory: sorted(rows, key=lambda row: (row["revision_of"] is not None, row["revision"]))
@@ -155,8 +155,8 @@ class Side:
 
     def read_turns(self, ids: Sequence[str]) -> Iterator[Record]:
         """Yield those of these turns that are kept; one that waits stays where it is."""
-        for at in range(0, len(ids), _IDS_AT_ONCE):
-            for row in self._pages("episodes", ids=ids[at : at + _IDS_AT_ONCE]):
+        for part in pages_of(ids, _IDS_AT_ONCE):
+            for row in self._pages("episodes", ids=part):
                 if row["state"] == "kept":
                     yield row
 
@@ -190,9 +190,9 @@ class Side:
             if missing:
                 # Choices travel with a new one only: for others, somebody may have chosen here.
                 chosen = record if known is None else {"ttl_s": None}
-                lacking.append(_without_kind(chosen) | {"name": name, "keys": missing})
-        for at in range(0, len(lacking), PAGE_ITEMS_MAX):
-            self.client.import_page({"namespaces": lacking[at : at + PAGE_ITEMS_MAX]})
+                lacking.append(bare(chosen) | {"name": name, "keys": missing})
+        for page in pages_of(lacking):
+            self.client.import_page({"namespaces": list(page)})
         for record in lacking:
             before = self.namespaces.get(record["name"], {"keys": []})
             self.namespaces[record["name"]] = record | {"keys": [*before["keys"], *record["keys"]]}
@@ -204,8 +204,7 @@ class Side:
     def find_erasable(self, stones: Sequence[Record]) -> list[Record]:
         """Return those of these tombstones whose memories or turns are still here."""
         found: list[Record] = []
-        for at in range(0, len(stones), PAGE_ITEMS_MAX):
-            part = stones[at : at + PAGE_ITEMS_MAX]
+        for part in pages_of(stones):
             told = self.client.status([stone["id"] for stone in part])
             lacking = {one.id for one in told if one.status == "not_found"}
             found += [one for one in part if one["id"] not in lacking]
@@ -213,16 +212,15 @@ class Side:
 
     def bring_tombstones(self, stones: Sequence[Record]) -> None:
         """Erase here what was erased elsewhere."""
-        for at in range(0, len(stones), PAGE_ITEMS_MAX):
-            page = [_without_kind(stone) for stone in stones[at : at + PAGE_ITEMS_MAX]]
-            self.client.import_page({"tombstones": page})
+        for page in pages_of(stones):
+            self.client.import_page({"tombstones": [bare(stone) for stone in page]})
 
     def bring_states(self, states: Sequence[Record]) -> dict[str, str]:
         """Let states hold here; return what became of each, by its memory's id."""
         outcomes: dict[str, str] = {}
-        for at in range(0, len(states), PAGE_ITEMS_MAX):
-            page = list(states[at : at + PAGE_ITEMS_MAX])
-            outcomes |= {r.id: r.status for r in self.client.import_page({"states": page}).results}
+        for page in pages_of(states):
+            done = self.client.import_page({"states": list(page)})
+            outcomes |= {result.id: result.status for result in done.results}
         return outcomes
 
 
@@ -262,10 +260,6 @@ def _check_types(row: Record) -> None:
             raise Invalid("record", f"A record has no good {name}.") from None
 
 
-def _without_kind(record: Record) -> Record:
-    return {name: value for name, value in record.items() if name != "record"}
-
-
 def take_receipt(changes: Changes, receipt: Receipt, stored: dict[str, int]) -> None:
     """Note what a receipt tells; `stored` is when each memory came last, by earlier receipts."""
     ids = [item for item, _, _ in receipt.items]
@@ -298,9 +292,7 @@ def _bury(changes: Changes, receipt: Receipt, item: str, blob: str) -> None:
             "id": item,
             "namespace": receipt.namespace,
             "blob_ids": [],
-            "erased_at": datetime.fromtimestamp(receipt.time_ms / 1000, UTC).isoformat(
-                timespec="milliseconds"
-            ),
+            "erased_at": to_moment(receipt.time_ms),
             **({"expired": True} if receipt.op == "expire" else {}),
         },
     )

@@ -19,7 +19,7 @@ from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import Identity
 from relayer.sealed.primitives import CryptoError
 from tests import reference as ref
-from tests import vector_client, vector_relayer
+from tests import vector_archive, vector_client
 from tests.fuzz.loop import Parser
 from tests.fuzz.parsers.agreement import Json, agreed, vectors
 
@@ -56,7 +56,7 @@ def _archive(data: bytes) -> object:
 def _by_hand(given: Json) -> Json:
     """No relayer reads archives: the vectors' reading, which leaves errors of values to Python."""
     try:
-        return vector_relayer.do_archive(given)
+        return vector_archive.do_archive(given)
     except (ValueError, KeyError, TypeError) as error:
         raise CryptoError("refused") from error
 
