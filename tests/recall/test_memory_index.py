@@ -253,8 +253,10 @@ class TestFinding:
         assert embedder is not None
         vectors = (await embedder.embed([*TALK, "a hot drink"])).astype(np.float64)
         for place, number in ((TEAM, 0), (OTHER, 9)):
+            # Between two texts: of one that is as near as a text, the last digit would decide.
+            between = vectors[number] + vectors[number + 1]
             await twins.held.services.manual.remember(
-                await twins.caller(twins.held), place, place.encode() * 9, vectors[number]
+                await twins.caller(twins.held), place, place.encode() * 9, between
             )
         await twins.hold(namespace)
         here = len(TALK) - 3 if namespace == TEAM else 3
