@@ -45,6 +45,7 @@ from relayer.telemetry.requests import RequestCounts
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.granting import Granting
+from relayer.tenants.recall_counts import RecallCounts
 from relayer.tenants.unlock_directory import UnlockDirectory
 
 UNLOCK_HEADER: Final = b"x-memrelay-unlock"
@@ -57,6 +58,7 @@ class Web:
     accounts: Accounts
     granting: Granting
     announcements: UnlockDirectory
+    recall_counts: RecallCounts
     database: Database
     identity: Identity
     settings: Settings
@@ -123,6 +125,7 @@ def build_app(
         accounts=storage.accounts,
         granting=storage.granting,
         announcements=storage.announcements,
+        recall_counts=storage.recall_counts,
         database=storage.database,
         identity=storage.identity,
         settings=settings,
@@ -211,6 +214,7 @@ def _lifespan(
             asyncio.create_task(services.delivery.run()),
             asyncio.create_task(storage.announcements.run()),
             asyncio.create_task(storage.key_uses.run()),
+            asyncio.create_task(storage.recall_counts.run()),
             asyncio.create_task(readiness.watch()),
             asyncio.create_task(exposition.keep_published()),
         ]

@@ -23,6 +23,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
             by it, or both stay until somebody has looked.
         low_confidence: whether facts of low confidence are kept at once or wait to be approved.
         keep_turns: keep analyzed conversations sealed, so that they can be analyzed again.
+        count_recalls: count how often each memory is recalled, and note the last day.
         consolidate_every_h: hours between two consolidations; 0 for none by schedule.
     """
 
@@ -30,6 +31,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     contradictions: Literal["newer_wins", "review"] = "newer_wins"
     low_confidence: Literal["keep", "review"] = "keep"
     keep_turns: bool = False
+    count_recalls: bool = False
     consolidate_every_h: Hours = 0
 
 

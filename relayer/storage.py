@@ -29,6 +29,7 @@ from relayer.tenants.granting import Granting
 from relayer.tenants.key_uses import KeyUses
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.recall_counts import RecallCounts
 from relayer.tenants.unlock_directory import UnlockDirectory
 from relayer.tenants.unlock_key_pairs import UnlockKeys
 
@@ -48,6 +49,7 @@ class Storage:
     succession: tuple[bytes, ...]
     accounts: Accounts
     key_uses: KeyUses
+    recall_counts: RecallCounts
     ledger: Ledger
     granting: Granting
     namespaces: Namespaces
@@ -101,6 +103,7 @@ def storage_on(
         succession=succession,
         accounts=accounts,
         key_uses=key_uses,
+        recall_counts=RecallCounts(database=database),
         ledger=ledger,
         granting=granting,
         namespaces=namespaces,

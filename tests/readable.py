@@ -62,6 +62,8 @@ COUNTED: Final = {
     "request_windows.window_start": "how much each key asked",
     "request_windows.used": "how much each key asked",
     "key_uses.used_at": "last asked",
+    "memory_recalls.recall_count": "how often each memory was recalled",
+    "memory_recalls.last_on": "on which day last",
     "nonces.expires_at": "when each key asked",
     "nonces_ahead.expires_at": "when each key asked",
 }

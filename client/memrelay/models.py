@@ -114,7 +114,8 @@ class Memory(Answer):
 
     `state` is active, superseded, pending_review or rejected; a `stale` one is still recalled.
     `tokens` is the length of its text, where a recall had a budget of tokens.
-    `text` is None for what another client sealed under a key of its own.
+    `text` is None for what another client sealed under a key of its own. `recall_count` and the day
+    (UTC) of the last recall come from `get`, where the account counts recalls.
     """
 
     id: str
@@ -147,6 +148,8 @@ class Memory(Answer):
     distance: float | None = sometimes()
     score: float | None = sometimes()
     tokens: int | None = sometimes()
+    recall_count: int | None = sometimes()
+    last_recalled_on: str | None = sometimes()
     explain: Explanation | None = field(default=None, metadata={ABSENT: True})
 
 
@@ -284,6 +287,7 @@ class WriterCount(Answer):
     writer: str
     memory_count: int
     writer_label: str | None = sometimes()
+    never_recalled_count: int | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,6 +296,26 @@ class KindCount(Answer):
 
     kind: str
     memory_count: int
+    never_recalled_count: int | None = sometimes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MostRecalled(Answer):
+    """One of the memories that were recalled most; the day is one of UTC, as 2026-05-04."""
+
+    id: str
+    namespace: str
+    recall_count: int
+    last_recalled_on: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallCounts(Answer):
+    """What recalls used since a day of UTC, and how many memories none of them showed."""
+
+    since: str
+    never_recalled_count: int
+    most: tuple[MostRecalled, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +324,8 @@ class Counts(Answer):
 
     `periods` has one for each bound: those stored from then to the next, of the last one on. In
     `repeated_count` are those that were stored more than once. `counted_since` is None if all were
-    counted; else it is when the oldest of those that were counted was stored.
+    counted; else it is when the oldest of those that were counted was stored. `recalls` is None
+    where the account does not count them.
     """
 
     memory_count: int
@@ -309,6 +334,7 @@ class Counts(Answer):
     periods: tuple[int, ...]
     writers: tuple[WriterCount, ...]
     kinds: tuple[KindCount, ...]
+    recalls: RecallCounts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,6 +150,7 @@ class AccountSettings(Answer):
     contradictions: str
     low_confidence: str
     keep_turns: bool
+    count_recalls: bool = False  # older relayers count none
     consolidate_every_h: int
 
 

@@ -20,8 +20,9 @@ WITH receipt AS (
     ON CONFLICT DO NOTHING
 )
 UPDATE accounts
-SET closed_at = $2, changed_at = $2, label = '', settings = '{}', receipt_seq = $3,
-    receipt_head = $5, memory_count = 0, storage_bytes = 0, index_bytes = 0
+SET closed_at = $2, changed_at = $2, label = '', settings = '{}',
+    recalls_since = NULL, receipt_seq = $3, receipt_head = $5, memory_count = 0,
+    storage_bytes = 0, index_bytes = 0
 WHERE account_id = $1
 """
 _FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"
@@ -30,7 +31,7 @@ _DROP_WEBHOOKS: Final = "DELETE FROM webhooks WHERE account_id = $1"
 # Two that delete at once choose the same rows: the second would find none, and think it the end.
 _LOCK: Final = "SELECT 1 FROM accounts WHERE account_id = $1 FOR UPDATE"
 
-# Some memories with their postings; links and vectors go with them.
+# Some memories with their postings; links, vectors and counts of recalls go with them.
 _EMPTY_MEMORIES: Final = """
 WITH doomed AS (
     SELECT memory_id, namespace_id, tokens FROM memories WHERE account_id = $1 LIMIT $2
@@ -98,9 +99,9 @@ _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT 1 FROM blob_outbox WHERE account_i
 # What is left of an emptied account beside its row and its last receipt. Blobs on their way when it
 # was closed are noted, and deleted when they are due; request windows are deleted by their age.
 _LASTING: Final = (
-    "memories", "postings", "links", "vectors", "episodes", "tombstones", "idempotency",
-    "consolidations", "consolidation_actions", "grants", "key_uses", "namespaces", "namespace_keys",
-    "webhooks", "webhook_events", "index_steps", "lasting_objects",
+    "memories", "postings", "links", "vectors", "memory_recalls", "episodes", "tombstones",
+    "idempotency", "consolidations", "consolidation_actions", "grants", "key_uses", "namespaces",
+    "namespace_keys", "webhooks", "webhook_events", "index_steps", "lasting_objects",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
     f"SELECT '{table}' AS what WHERE EXISTS (SELECT 1 FROM {table} WHERE account_id = $1 {but})"

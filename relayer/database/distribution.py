@@ -33,7 +33,16 @@ BY_ACCOUNT: Final = (
         "namespace_keys",
         "request_windows",
     ),
-    *("memories", "postings", "vectors", "links", "episodes", "tombstones", "idempotency"),
+    *(
+        "memories",
+        "postings",
+        "vectors",
+        "links",
+        "memory_recalls",
+        "episodes",
+        "tombstones",
+        "idempotency",
+    ),
     *("blobs", "blob_outbox", "lasting_objects", "webhooks", "webhook_events"),
     *("consolidations", "consolidation_actions", "index_steps"),
 )

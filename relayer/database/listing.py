@@ -31,13 +31,15 @@ WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
   AND ($7::bytea[] IS NULL OR m.writer = ANY ($7))
   AND {within("$8", "$9")}
   AND ($10::bool IS NULL OR m.pinned = $10)
+  AND (NOT $11::bool OR NOT EXISTS (SELECT 1 FROM memory_recalls r
+                                    WHERE r.account_id = $1 AND r.memory_id = m.memory_id))
 """
 # Which memories have all of these tokens.
 _TAGGED: Final = """p.memory_id
-    FROM unnest($11::int[], $12::int[], $13::bigint[]) AS f (namespace_id, ordinal, token)
+    FROM unnest($12::int[], $13::int[], $14::bigint[]) AS f (namespace_id, ordinal, token)
     JOIN postings p ON p.account_id = $1 AND p.namespace_id = f.namespace_id AND p.token = f.token
 """
-_HAVE_ALL: Final = "GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $14"
+_HAVE_ALL: Final = "GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $15"
 
 
 def _of_each_state(before: str, further: str) -> dict[str, str]:
@@ -55,12 +57,12 @@ _WITH_TAGS: Final = _of_each_state(
     "AND (m.memory_id IN (SELECT t.memory_id FROM tagged t)) IS TRUE",
 )
 _AMONG_FEW: Final = _of_each_state(
-    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} AND p.memory_id = ANY ($15) {_HAVE_ALL})",
+    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} AND p.memory_id = ANY ($16) {_HAVE_ALL})",
     "AND m.memory_id = ANY (ARRAY(SELECT t.memory_id FROM tagged t))",
 )
 
 # Some that are known by their numbers, as sealed records tell.
-_NUMBERED: Final = _of_each_state("", "AND m.seq = ANY ($11::bigint[])")
+_NUMBERED: Final = _of_each_state("", "AND m.seq = ANY ($12::bigint[])")
 
 # What waits for somebody to look at it.
 _REVIEW: Final = f"""
@@ -122,6 +124,7 @@ class Filters:
     after: datetime | None = None
     before: datetime | None = None
     pinned: bool | None = None
+    never_recalled: bool = False
     state: str = ACTIVE
     wanted: int = 0
     tokens: Sequence[tuple[int, int, int]] = field(default=(), repr=False)
@@ -168,6 +171,7 @@ async def newest(
         filters.after,
         filters.before,
         filters.pinned,
+        filters.never_recalled,
     )
     if filters.seqs is not None:
         return await database.fetch(_NUMBERED[filters.state], *asked, filters.seqs)

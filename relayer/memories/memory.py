@@ -37,6 +37,7 @@ class Narrowing(TypedDict, total=False):
     after: datetime | None
     before: datetime | None
     pinned: bool | None
+    never_recalled: bool
     state: str
 
 

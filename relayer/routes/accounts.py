@@ -32,6 +32,7 @@ from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.closing import Closing
 from relayer.tenants.granting import Granting
+from relayer.tenants.recall_counts import RecallCounts
 
 
 class AccountBody(bodies.Change):
@@ -49,6 +50,7 @@ class SettingsBody(bodies.Change):
     contradictions: Literal["newer_wins", "review"] | msgspec.UnsetType = msgspec.UNSET
     low_confidence: Literal["keep", "review"] | msgspec.UnsetType = msgspec.UNSET
     keep_turns: bool | msgspec.UnsetType = msgspec.UNSET
+    count_recalls: bool | msgspec.UnsetType = msgspec.UNSET
     consolidate_every_h: Hours | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -206,11 +208,14 @@ async def change_settings(
     data: JSONBody[SettingsBody],
     access: NamedDependency[Access],
     accounts: NamedDependency[Accounts],
+    recall_counts: NamedDependency[RecallCounts],
     identity: NamedDependency[Identity],
 ) -> SettingsAnswer:
     """Change the account's settings; those that are not named stay."""
     check_relayer(data.relayer, identity)
     settings = settings_of(data, access.settings)
+    if not settings.count_recalls and access.settings.count_recalls:
+        await recall_counts.end(access)
     await accounts.choose(access, settings)
     return {"settings": msgspec.to_builtins(settings)}
 

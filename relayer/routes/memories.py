@@ -6,7 +6,7 @@ changing (`corrections.py`), erasing (`forgetting.py`).
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -40,6 +40,7 @@ from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.recall_counts import RecallCounts
 
 
 class MemoryFields(bodies.Strict):
@@ -284,6 +285,7 @@ async def list_memories(
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
     accounts: NamedDependency[Accounts],
+    recall_counts: NamedDependency[RecallCounts],
     namespace: FromQuery[str | None] = None,
     namespaces: FromQuery[list[str] | None] = None,
     limit: PageLimit = 50,
@@ -296,8 +298,11 @@ async def list_memories(
     before: FromQuery[str | None] = None,
     standing: Annotated[Standing, QueryParameter(name="state")] = "active",
     pinned: FromQuery[bool | None] = None,
+    never_recalled: FromQuery[bool] = False,
 ) -> MemoriesAnswer:
     """Return a page of memories, newest first."""
+    if never_recalled:
+        await recall_counts.settle(caller.access)
     page = await memory.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
@@ -310,6 +315,7 @@ async def list_memories(
         after=bodies.moment_of(after, "after"),
         before=bodies.moment_of(before, "before"),
         pinned=pinned,
+        never_recalled=never_recalled,
         state=standing,
     )
     labels = await accounts.labels(caller.access.account, {m.writer for m in page})
@@ -326,17 +332,22 @@ async def get_memory(
     memory: NamedDependency[MemoryService],
     histories: NamedDependency[Histories],
     accounts: NamedDependency[Accounts],
+    recall_counts: NamedDependency[RecallCounts],
     revision: Annotated[int | None, QueryParameter(ge=1, le=Limits.revisions_max)] = None,
-) -> shapes.MemoryAnswer:
+) -> shapes.ReadMemoryAnswer:
     """Return one memory, or an earlier revision of it."""
     wanted = parse_id(memory_id)
     if revision is None:
         found = await memory.get(caller, wanted)
     else:
         found = await histories.revision(caller, wanted, revision)
-    return shapes.to_memory_answer(
-        found, await accounts.labels(caller.access.account, [found.writer])
-    )
+    labels = await accounts.labels(caller.access.account, [found.writer])
+    shape = cast("shapes.ReadMemoryAnswer", shapes.to_memory_answer(found, labels))
+    count = await recall_counts.count_of(caller.access, wanted)
+    if count is not None:
+        shape["recall_count"] = count.times
+        shape["last_recalled_on"] = None if count.last_on is None else count.last_on.isoformat()
+    return shape
 
 
 @post("/memories/status", status_code=200)

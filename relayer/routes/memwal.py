@@ -37,6 +37,7 @@ from relayer.routes.namespaces import StatsAnswer, namespace_stats
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 from relayer.tenants.access import Access
+from relayer.tenants.recall_counts import RecallCounts
 
 NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer
 CANDIDATES_PER_RESULT: Final = 5  # among which a recall that is sorted by time chooses the newest
@@ -198,6 +199,7 @@ async def recall_as_memwal(
     data: JSONBody[MemwalRecallBody],
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
+    recall_counts: NamedDependency[RecallCounts],
 ) -> answers.MemwalRecallAnswer:
     """Return the memories that answer a query, best first or newest first."""
     weights = data.scoring_weights if data.sort is None else None  # a sort is the whole order
@@ -206,6 +208,7 @@ async def recall_as_memwal(
     query = _query(data.query, "query", data.namespace, limit, weights)
     recalled = await recaller.recall(caller, query)
     found = _newest(recalled.found)[: data.limit] if recent else recalled.found
+    recall_counts.note(caller.access, [one.memory.id for one in found])
     return {
         "results": [_result(f, scored=not query.weights.semantic_only) for f in found],
         "total": len(found),
@@ -283,10 +286,12 @@ async def ask_as_memwal(
     data: JSONBody[MemwalAskBody],
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
+    recall_counts: NamedDependency[RecallCounts],
 ) -> answers.MemwalAskAnswer:
     """Return a language model's answer from what is recalled."""
     query = _query(data.question, "question", data.namespace, data.limit, data.scoring_weights)
     answer = await asking.ask(caller, query)
+    recall_counts.note(caller.access, [one.memory.id for one in answer.memories])
     return {
         "answer": answer.text,
         "memories_used": len(answer.memories),

@@ -21,9 +21,11 @@ from relayer.memories.opening import Caller
 from relayer.memories.sealing import without_secrets
 from relayer.routes import memwal_answers as answers
 from relayer.routes.memwal import MemwalScoringWeights, Tolerant
+from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 from relayer.tenants.access import Access
+from relayer.tenants.recall_counts import RecallCounts
 
 Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]
 
@@ -102,12 +104,14 @@ async def recall_manual(
     data: JSONBody[ManualRecallBody],
     caller: NamedDependency[Caller],
     manual: NamedDependency[Manual],
+    recall_counts: NamedDependency[RecallCounts],
 ) -> answers.ManualRecallAnswer:
     """Find what is nearest to a client's own vector."""
     namespace = bodies.namespace_of(data.namespace)
     weights = bodies.weights_of(data.scoring_weights)
     vector = np.array(data.vector, float)
     hits = await manual.recall(caller, namespace, vector, data.limit, weights)
+    recall_counts.note(caller.access, [blob_hash(name) for name, _ in hits])
     return {
         "results": [{"blob_id": name, "distance": distance} for name, distance in hits],
         "total": len(hits),

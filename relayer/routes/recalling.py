@@ -27,6 +27,7 @@ from relayer.routes import shapes
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.recall_counts import RecallCounts
 
 Mode = Literal["hybrid", "keyword", "vector", "keyword_first"]
 Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max)]
@@ -137,11 +138,21 @@ async def recall(
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
     accounts: NamedDependency[Accounts],
+    recall_counts: NamedDependency[RecallCounts],
 ) -> RecallAnswer:
     """Return the memories that answer a query, best first."""
     recalled = await recaller.recall(caller, query_of(data, caller.access.time))
+    _count(recall_counts, caller, data, recalled.found)
     labels = await _labels(accounts, caller, recalled.found)
     return _to_recall_answer(recalled, labels, explain=data.explain)
+
+
+def _count(
+    recall_counts: RecallCounts, caller: Caller, body: Narrowed, found: Sequence[RecalledMemory]
+) -> None:
+    """Note which memories were shown: a look at the past uses none of today's."""
+    if body.as_of is None:
+        recall_counts.note(caller.access, [one.memory.id for one in found])
 
 
 async def _labels(
@@ -203,9 +214,11 @@ async def ask(
     caller: NamedDependency[Caller],
     asking: NamedDependency[Asking],
     accounts: NamedDependency[Accounts],
+    recall_counts: NamedDependency[RecallCounts],
 ) -> AskAnswer:
     """Return a language model's answer from what is recalled."""
     answer = await asking.ask(caller, question_of(data, caller.access.time))
+    _count(recall_counts, caller, data, answer.memories)
     labels = await _labels(accounts, caller, answer.memories)
     return {
         "answer": answer.text,

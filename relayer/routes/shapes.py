@@ -24,9 +24,11 @@ from relayer.sealed.primitives import to_base64, to_base64url
 
 _UUID: Final = Meta(extra_json_schema={"format": "uuid"})
 _TIME: Final = Meta(extra_json_schema={"format": "date-time"})
+_DAY: Final = Meta(extra_json_schema={"format": "date"})
 _BASE64: Final = Meta(extra_json_schema={"contentEncoding": "base64"})
 Id = Annotated[str, _UUID]
 Time = Annotated[str, _TIME]  # RFC 3339, UTC
+Day = Annotated[str, _DAY]  # of UTC
 Base64 = Annotated[str, _BASE64]
 Hex = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
 
@@ -61,6 +63,13 @@ class MemoryAnswer(TypedDict):
     seen_count: int
     last_seen_at: Time | None
     writer_label: NotRequired[str]
+
+
+class ReadMemoryAnswer(MemoryAnswer):
+    """One memory; where the account counts recalls, how often and when it was recalled, too."""
+
+    recall_count: NotRequired[int]
+    last_recalled_on: NotRequired[Day | None]
 
 
 class FactAnswer(TypedDict):

@@ -24,6 +24,7 @@ import msgspec
 
 from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
+from relayer.database import recall_counts as recall_rows
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
@@ -219,6 +220,10 @@ class Accounts:
         async with self._database.transaction() as connection:
             await self.lock(connection, access, (), as_owner=True)
             await statements.update_settings(connection, account=access.account, settings=chosen)
+            if settings.count_recalls:
+                await recall_rows.begin_counting(connection, access.account, access.time.date())
+            else:
+                await recall_rows.end_counting(connection, access.account)
 
     def custody(self, chain: Chain, now_ms: int | None = None) -> Literal["managed", "sealed"]:
         """Return "managed" while this relayer holds a live custodian grant, else "sealed".

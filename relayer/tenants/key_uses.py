@@ -8,7 +8,6 @@ Not here: SQL (`database/key_uses.py`), requests (`http/checks.py`).
   minute of it.
 """
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,13 +16,11 @@ from typing import Final
 
 from relayer.database import key_uses as rows
 from relayer.database.pool import Database
-from relayer.logs import warn
 from relayer.sealed.keys import AccountId, PublicKey
+from relayer.tenants.regular_storing import store_regularly
 
 log = logging.getLogger("relayer.keys")
 
-STORE_EVERY_S: Final = 60.0
-STORE_LAST_S: Final = 2.0  # at the end of the process
 KEYS_MAX: Final = 100_000  # about 20 MB
 
 
@@ -68,16 +65,4 @@ class KeyUses:
 
     async def run(self) -> None:
         """Store what was noted, again and again; until it is cancelled, and then once more."""
-        try:
-            while True:
-                await asyncio.sleep(STORE_EVERY_S)
-                await self._store_quietly()
-        finally:
-            await self._store_quietly(STORE_LAST_S)
-
-    async def _store_quietly(self, limit_s: float | None = None) -> None:
-        try:
-            async with asyncio.timeout(limit_s):
-                await self.store()
-        except Exception as error:
-            warn(log, "uses of keys are stored later", "keys.uses", error)
+        await store_regularly(self.store, log, "uses of keys are stored later", "keys.uses")

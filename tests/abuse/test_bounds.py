@@ -405,6 +405,7 @@ GROWS = {
     "relayer/http/acceptor.py Acceptor._entering": "connections that were accepted a moment ago",
     "relayer/tenants/key_uses.py KeyUses._due": "KEYS_MAX",
     "relayer/tenants/key_uses.py KeyUses._stored": "KEYS_MAX",
+    "relayer/tenants/recall_counts.py RecallCounts._due": "MEMORIES_MAX",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
     "relayer/tenants/unlock_directory.py UnlockDirectory._believed": "READ_MAX",

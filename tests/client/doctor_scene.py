@@ -31,7 +31,7 @@ HOUR_S = 3600
 SHELL = {"chmod", "curl", "env", "export", "kill", "ls", "mv", "nslookup", "openssl", "pip", "rm"}
 SHELL |= {"python", "sudo", "unset", "uv", "${EDITOR:-vi}"}
 DEPENDENT = ["relayer", "version", "clock", "identity", "key", "grants", "namespace", "custody"]
-DEPENDENT += ["storage", "facts", "agents", "search"]
+DEPENDENT += ["storage", "recalls", "facts", "agents", "search"]
 
 
 class Machine:

@@ -11,9 +11,10 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_USAGE
 from memrelay.commands.charts import draw_bar, draw_sparkline
-from memrelay.commands.entries import to_local
 from memrelay.commands.stats import describe_counts
 from memrelay.commands.tables import measure_width
+from memrelay.errors import NotFound
+from memrelay.local_time import to_local
 from memrelay.models import Counts
 from tests.client.shell_scene import Machine, show
 
@@ -47,7 +48,7 @@ def test_memories_are_counted_by_day_writer_kind_and_namespace(filled: Machine) 
     assert len(value["days"]) == 30
     assert sum(counts(value, "days", "day").values()) == 4
     assert (value["counted"], value["truncated"], value["counted_since"]) == (4, False, None)
-    assert value["recalls"] is None, "no relayer keeps a record of them"
+    assert value["recalls"] is None, "nobody chose to count them"
 
 
 def test_each_agent_is_counted_by_its_name(filled: Machine) -> None:
@@ -112,8 +113,91 @@ def test_charts_fit_the_terminal(filled: Machine, columns: int, encoding: str) -
     text = "\n".join(lines)
     assert ("█" in text) == (encoding == "utf-8")
     assert ("#" in text) == (encoding == "ascii")
-    assert "Relayers keep" in text
+    assert "settings count_recalls=on" in " ".join(text.split())
     assert "decision" in text
+
+
+class TestRecalls:
+    """What recalls used, where an owner chose that they are counted."""
+
+    @pytest.fixture
+    def counted(self, filled: Machine) -> Machine:
+        assert filled("settings", "count_recalls=on")["settings"]["count_recalls"] is True
+        for query in ("Which tea does Anna prefer?", "tea"):
+            filled("recall", query, "--mode", "keyword", "--limit", "1")
+        filled("recall", "When do we ship?", "--mode", "keyword", "--namespace", "work")
+        return filled
+
+    def test_what_they_used_most_and_never_is_shown(self, counted: Machine) -> None:
+        value = counted("stats")
+        most = value["recalls"]["most"]
+        assert [(one["text"], one["recall_count"]) for one in most] == [
+            ("Anna prefers green tea.", 2),
+            ("We ship on Fridays.", 1),
+        ]
+        assert value["recalls"]["never_recalled_count"] == 2
+        assert counts(value, "kinds", "kind", "never_recalled_count") == {
+            "fact": 2,
+            "preference": 0,
+            "decision": 0,
+        }
+        lines = counted.lines("stats")
+        assert f"recalls\t{most[0]['id']}\t2" in lines
+        assert "kinds_never_recalled\tfact\t2" in lines
+
+    @pytest.mark.parametrize("columns", [120, 40, 20])
+    def test_it_fits_the_terminal(self, counted: Machine, columns: int) -> None:
+        lines = show(counted.profile, columns, "stats")
+        assert max(map(measure_width, lines)) <= columns
+        text = " ".join(" ".join(lines).split())
+        assert "Recalled most since" in text
+        assert ": 2 of 4. They are in: memrelay list --never-recalled" in text
+
+    def test_a_key_of_one_namespace_is_told_of_that_one(self, counted: Machine) -> None:
+        counted("agents", "provision", "coder")
+        counted("remember", "The build is green.", "--agent", "coder")
+        own = counted("stats", "--agent", "coder")["recalls"]
+        assert (own["most"], own["never_recalled_count"]) == ([], 1)
+
+    def test_a_memory_that_is_gone_by_then_has_no_text(
+        self, counted: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise NotFound("No such memory.", status=404, code="not_found")
+
+        monkeypatch.setattr(SyncMemoryClient, "get", refuse)
+        assert [one["text"] for one in counted("stats")["recalls"]["most"]] == [None, None]
+
+    def test_get_tells_the_count_of_one_memory(self, counted: Machine) -> None:
+        tea, ship = (counted("recall", one)["results"][0]["id"] for one in ("tea", "harbour"))
+        found = counted("get", tea)
+        assert found["recall_count"] >= 3
+        told = show(counted.profile, 80, "get", tea)
+        times, day = found["recall_count"], found["last_recalled_on"]
+        assert told[-1] == f"Recalled {times} times, last on {day} (UTC)."
+        assert counted.lines("get", tea) == ["Anna prefers green tea."], "a pipe gets the text"
+        counted("settings", "count_recalls=off")
+        counted("settings", "count_recalls=on")
+        assert show(counted.profile, 80, "get", ship)[-1].startswith("Never recalled")
+
+    def test_list_shows_those_that_none_showed(self, counted: Machine) -> None:
+        assert sorted(counted.texts("--never-recalled")) == [
+            "The bakery closes at noon.",
+            "The harbour opens at six.",
+        ]
+        assert counted.texts("--never-recalled", "--kind", "decision") == []
+
+    def test_a_list_of_what_is_not_counted_says_how_to_begin(self, filled: Machine) -> None:
+        assert filled("list", "--never-recalled", code=EXIT_USAGE) is None
+        assert "An owner begins with: memrelay settings count_recalls=on" in filled.err
+
+    def test_the_doctor_says_it_and_counts_nothing(self, counted: Machine) -> None:
+        before = counted("stats")["recalls"]
+        found = counted("doctor")["findings"]
+        assert [one["detail"] for one in found if one["check"] == "recalls"] == [
+            "counted for each memory, as `memrelay settings` says"
+        ]
+        assert counted("stats")["recalls"] == before
 
 
 def test_an_empty_account_has_no_chart(run: Machine) -> None:

@@ -225,6 +225,7 @@ class TestLaterRevisions:
             "index_steps",
             "lasting_objects",
             "key_uses",
+            "memory_recalls",
         ]
         assert await older.names("everywhere") == ["unlock_keys"]
         assert await migrate.distribute(older.connect_args) == []

@@ -38,6 +38,7 @@ KEYS = {
     "receipts": ["seq"],
     "idempotency": ["mark"],
     "key_uses": ["public_key"],
+    "memory_recalls": ["memory_id"],
     "webhooks": ["webhook_id"],
     "consolidations": ["run_id"],
     "consolidation_actions": ["action_id"],
@@ -69,6 +70,7 @@ LOST = {
     "how many turns gave any": {"accounts.turns_with_facts"},
     "idempotency marks": {"idempotency"},
     "when keys last asked": {"key_uses"},
+    "how often memories were recalled": {"memory_recalls", "accounts.recalls_since"},
     "when links were made": {"links.created_at"},
     "every receipt but those of erasures": {
         "receipts", "accounts.receipt_seq", "accounts.receipt_head",
@@ -83,11 +85,14 @@ async def lived(bench: Bench) -> NewKey:
     """An account with something of everything that a database has of one."""
     founder = await bench.account(label="anna")
     await bench.key(founder, TEAM, label="agent")
-    caller = await choose(bench, await bench.caller(founder), keep_turns=True)
+    caller = await choose(bench, await bench.caller(founder), keep_turns=True, count_recalls=True)
     await memories(bench, caller)
     await bench.services.expiry.keep(caller.access, TEAM, 3600 * 24 * 365)
     bench.storage.key_uses.note(founder.account, founder.identity.public_key, bench.clock())
     await bench.storage.key_uses.store()
+    [one, *_] = await bench.sql("SELECT memory_id FROM memories WHERE revision_of IS NULL")
+    bench.storage.recall_counts.note(caller.access, [one["memory_id"]])
+    await bench.storage.recall_counts.store()
     hook = Wanted("https://hook.example/", ["memory.written"], None, True, False)
     await bench.services.webhooks.put(caller.access, uuid.UUID(int=1), hook)
     await bench.services.rotations.rotate(caller.access, revocations=[], grants=[], reseal=[TEAM])

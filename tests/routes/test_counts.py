@@ -43,6 +43,7 @@ async def test_memories_are_counted_by_period_writer_and_kind(
         "periods": [0],
         "writers": [],
         "kinds": [],
+        "recalls": None,
     }
     await remember(client, named, "Anna prefers tea.", kind="preference")
     for _ in range(2):

@@ -5,6 +5,7 @@ from relayer.upkeep.provision import NewKey
 from tests.erasing import keep_turn, link
 from tests.services import OTHER, TEAM, Bench
 from tests.statements import tenant_tables
+from tests.talking import choose
 
 
 async def filled(bench: Bench, founder: NewKey) -> Caller:
@@ -18,6 +19,9 @@ async def filled(bench: Bench, founder: NewKey) -> Caller:
     await bench.embed(caller, stored[:3])
     turn = await keep_turn(bench, caller, "Anna: tea, please.")
     await link(bench, caller, stored[0].id, "turn", turn)
+    caller = await choose(bench, caller, count_recalls=True)
+    bench.storage.recall_counts.note(caller.access, [one.id for one in stored])
+    await bench.storage.recall_counts.store()
     await bench.services.forgetting.forget(caller.access, stored[1].id)
     return caller
 

@@ -56,7 +56,7 @@ async def test_every_table_is_emptied(bench: Bench) -> None:
     statements = [text for text in vars(closing).values() if isinstance(text, str)]
     emptied = set(re.findall(r"DELETE FROM (\w+)", " ".join(statements)))
     with_others = {  # by their foreign keys
-        *("vectors", "links", "namespace_keys"),
+        *("vectors", "links", "memory_recalls", "namespace_keys"),
         *("webhook_events", "consolidations", "consolidation_actions"),
     }
     tables = set((await tenant_tables(bench.storage.database)).values())

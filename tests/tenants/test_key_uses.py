@@ -10,6 +10,7 @@ from relayer.errors import Unavailable
 from relayer.sealed.keys import PublicKey
 from relayer.tenants import key_uses
 from relayer.tenants.key_uses import KeyUses
+from relayer.tenants.regular_storing import store_quietly
 from relayer.upkeep.provision import NewKey
 from tests.services import Bench
 
@@ -83,7 +84,7 @@ async def test_what_could_not_be_stored_is_stored_later(
     uses.note(founder.account, founder.identity.public_key, bench.clock())
     with monkeypatch.context() as away:
         away.setattr("relayer.database.key_uses.note_uses", fail)
-        await uses._store_quietly()
+        await store_quietly(uses.store, key_uses.log, "later", "keys.uses")
     assert await stored(bench) == []
     await uses.store()
     assert len(await stored(bench)) == 1

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memrelay.commands.entries import when
 from memrelay.commands.key_choice import describe_grants
 from memrelay.commands.parsers import Adder, number_of
 from memrelay.commands.shell import Shell
@@ -22,6 +21,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.times import parse_future
 from memrelay.config import expand_home
 from memrelay.errors import ConfigError, MemrelayError, NotGranted
+from memrelay.local_time import when
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.join_request import (
     PREFIX,

@@ -25,7 +25,6 @@ from memrelay.commands.agent_names import (
     read_words,
     tell_progress,
 )
-from memrelay.commands.entries import when
 from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
@@ -42,6 +41,7 @@ from memrelay.config import (
     spool_folder,
 )
 from memrelay.errors import ConfigError, MemrelayError
+from memrelay.local_time import when
 from memrelay.plurals import format_count
 from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import Identity, mask_key

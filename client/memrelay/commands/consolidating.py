@@ -10,7 +10,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memrelay.commands.entries import when
 from memrelay.commands.ids import find_among
 from memrelay.commands.parsers import Adder, add_page
 from memrelay.commands.progress import ProgressLine
@@ -18,6 +17,7 @@ from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column
 from memrelay.errors import ConfigError, MemrelayError, NotFound
+from memrelay.local_time import when
 from memrelay.operations.consolidating import Consolidation, ConsolidationAction
 from memrelay.sync_client import SyncMemoryClient
 

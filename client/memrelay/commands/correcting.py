@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from memrelay.commands.entries import one_entry, render_text, when, writer
+from memrelay.commands.entries import one_entry, render_text, writer
 from memrelay.commands.ids import ID_HELP, IDS_HELP, find_id, find_ids
 from memrelay.commands.memories import storable, tell_redacted
 from memrelay.commands.parsers import Adder, add_page, pair, pairs, tags, whole
@@ -16,6 +16,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.tables import display_ids
 from memrelay.commands.times import parse_future, parse_time
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
+from memrelay.local_time import when
 from memrelay.models import KINDS
 from memrelay.operations.correcting import CLEARABLE
 from memrelay.outcomes import Doubtful, StateChanged
@@ -258,6 +259,7 @@ _SETTINGS: dict[str, tuple[str, ...] | None] = {
     "contradictions": ("newer_wins", "review"),
     "low_confidence": ("keep", "review"),
     "keep_turns": ("on", "off"),
+    "count_recalls": ("on", "off"),
     "consolidate_every_h": None,
 }
 

@@ -1,16 +1,16 @@
-"""Shows memories to people: their text, writer and time, or that there are none.
+"""Shows memories to people: their text and writer, or that there are none.
 
 It does not own lists of them (`listing.py`).
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.models import Memory, NamespaceInfo
 from memrelay.sealed.keys import mask_key, normalise_namespace
 
+HOW_TO_COUNT = "An owner begins with: memrelay settings count_recalls=on"
 INDENT = " " * 8  # more than stands before any line of our own
 
 
@@ -31,21 +31,6 @@ def tell_nothing_found(
         warn(f"Nothing is stored in the namespace {name} yet.")
     if not empty:
         warn("Nothing found.")
-
-
-def when(moment: datetime | None) -> str:
-    """Return a time for people: in this machine's zone, to the minute, with the offset."""
-    if moment is None:
-        return ""
-    return to_local(moment).isoformat(" ", "minutes").replace("+00:00", "Z")
-
-
-def to_local(moment: datetime) -> datetime:
-    """Return a time in this machine's zone; in UTC, where that zone has no such time."""
-    try:
-        return moment.astimezone()
-    except (OverflowError, ValueError, OSError):  # the first and the last day there are
-        return moment.astimezone(UTC)
 
 
 def writer(memory: Memory) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
-from memrelay.commands.entries import when
 from memrelay.commands.key_choice import describe_grants
 from memrelay.commands.new_keys import (
     default_label,
@@ -34,6 +33,7 @@ from memrelay.commands.streams import warn
 from memrelay.config import Settings, expand_home, profile_path, read_profile, spool_folder
 from memrelay.errors import ConfigError, MemrelayError, NotAuthenticated, NotGranted
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
+from memrelay.local_time import when
 from memrelay.sealed.grants import Grant, NamespaceScope, read_grant
 from memrelay.sealed.join_request import make_fingerprint, write_request
 from memrelay.sealed.keys import Identity, account_bytes, account_id_of, account_text, mask_key

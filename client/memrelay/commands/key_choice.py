@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memrelay.agents.storage import AgentFiles
-from memrelay.commands.entries import when
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.config import agents_folder
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
+from memrelay.local_time import when
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import mask_key
 from memrelay.sealed.ledger import Ledger

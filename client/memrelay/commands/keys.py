@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.commands.admission import add_grant_options, read_wish, register_admit
-from memrelay.commands.entries import when
 from memrelay.commands.key_choice import KEY_HELP, YES_HELP, choose_keys
 from memrelay.commands.new_keys import default_label, grant_key, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, parse_nonempty
@@ -21,6 +20,7 @@ from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
 from memrelay.commands.tables import Column
 from memrelay.config import expand_home
+from memrelay.local_time import when
 from memrelay.models import KeyInfo, NewKey
 from memrelay.sealed.keys import Identity, mask_key
 from memrelay.secure_files import write_private

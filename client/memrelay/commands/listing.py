@@ -10,15 +10,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from memrelay.commands.differences import list_changed_fields, word_diff
-from memrelay.commands.entries import render_text, tell_nothing_found, when, writer
+from memrelay.commands.entries import HOW_TO_COUNT, render_text, tell_nothing_found, writer
 from memrelay.commands.ids import ID_HELP, find_id
 from memrelay.commands.parsers import Adder, add_page, public_key, tags, whole
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
-from memrelay.commands.tables import Column
+from memrelay.commands.tables import Column, terminal_width
 from memrelay.commands.times import parse_bound, parse_span
-from memrelay.errors import ConfigError
+from memrelay.errors import ConfigError, ServerError
 from memrelay.extraction import failures, source_of_facts
+from memrelay.local_time import when
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
 from memrelay.operations.forgetting import INDEXES
 from memrelay.operations.listing import Filters
@@ -37,6 +38,9 @@ def register(add: Adder) -> None:
 
 def _add_list(parser: ArgumentParser) -> None:
     add_page(parser)
+    parser.add_argument(
+        "--never-recalled", action="store_true", help="only those that no recall showed"
+    )
     add_filters(parser)
 
 
@@ -106,7 +110,17 @@ def list_memories(shell: Shell) -> None:
     """Show memories and who wrote them, newest first."""
     args = shell.args
     with shell.client() as client:
-        page = client.list(limit=args.limit, cursor=args.cursor, **filters_of(args))
+        try:
+            page = client.list(
+                limit=args.limit,
+                cursor=args.cursor,
+                never_recalled=args.never_recalled,
+                **filters_of(args),
+            )
+        except ServerError as error:
+            if error.code == "recalls.not_counted":
+                raise ConfigError(f"{error} {HOW_TO_COUNT}") from None
+            raise
         shell.show_table(page.to_json(), _MEMORY_COLUMNS, [*map(_memory_row, page.memories)])
         if not (page.memories or page.next_cursor):
             tell_nothing_found(shell, [args.namespace] if args.namespace else (), client.namespaces)
@@ -144,7 +158,16 @@ def get(shell: Shell) -> None:
         read = client.opened if args.open else client.get
         wanted = find_id(client, args.id)
         memory = read(wanted, namespace=args.namespace, revision=args.revision)
-    shell.show(memory.to_json(), [render_text(memory)])
+    lines = [render_text(memory)]
+    if memory.recall_count is not None and terminal_width() is not None:
+        lines += ["", _describe_recalls(memory.recall_count, memory.last_recalled_on)]
+    shell.show(memory.to_json(), lines)
+
+
+def _describe_recalls(count: int, last_on: str | None) -> str:
+    if not count:
+        return "Never recalled since recalls are counted."
+    return f"Recalled {format_count(count, 'time')}, last on {last_on} (UTC)."
 
 
 def history(shell: Shell) -> None:

@@ -2,7 +2,7 @@
 
 It does not own the account's limits (`listing.py`).
 
-The relayer counts all of them. It keeps nothing of recalls, so nothing is said of what they used.
+The relayer counts all of them. What recalls used, it knows where the account counts recalls.
 """
 
 from argparse import ArgumentParser
@@ -12,15 +12,19 @@ from textwrap import wrap
 from typing import Any
 
 from memrelay.commands.charts import draw_bar, draw_sparkline
-from memrelay.commands.entries import tell_nothing_found, to_local
+from memrelay.commands.entries import HOW_TO_COUNT, render_text, tell_nothing_found
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, cut, format_table, one_line, terminal_width
+from memrelay.errors import NotFound, NotGranted, ServerError
+from memrelay.local_time import to_local
 from memrelay.models import Counts, NamespaceInfo
+from memrelay.operations.reading import drop_unset
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import mask_key, normalise_namespace
+from memrelay.sync_client import SyncMemoryClient
 
 COUNTED_MAX = 200_000  # as the relayer says
 _BAR_WIDTH = 20
@@ -53,7 +57,8 @@ def stats(shell: Shell) -> None:
     """Count memories by day, writer, kind and namespace.
 
     All namespaces that this key may read are counted, or the one of --namespace. A day is that of
-    this machine's zone on which a memory was stored. Relayers keep no record of recalls.
+    this machine's zone on which a memory was stored. What recalls used is shown where the account
+    has them counted (memrelay settings).
     """
     args = shell.args
     if args.svg:
@@ -66,7 +71,10 @@ def stats(shell: Shell) -> None:
         counts = client.counts(bounds, namespaces=names, limit=args.limit)
         if not infos:
             tell_nothing_found(shell, names or (), tuple)
-    value = describe_counts(infos, counts, today)
+        value = describe_counts(infos, counts, today)
+        if value["recalls"] is not None:
+            for one in value["recalls"]["most"]:
+                one["text"] = _find_text(client, one["id"], one["namespace"])
     if args.svg:
         save_picture(args.svg, _summarize(value), list(_panels(value)))
     shell.show(value, _lines(value))
@@ -88,6 +96,14 @@ def _count_active(info: NamespaceInfo) -> int:
     """Return how many memories recalls look at: the relayer counts those out of recall, too."""
     aside = info.superseded_count + info.pending_count + info.rejected_count
     return max(0, info.memory_count - aside)
+
+
+def _find_text(client: SyncMemoryClient, memory_id: str, namespace: str) -> str | None:
+    """Return a memory's text; None where it is gone by now, or not to be opened."""
+    try:
+        return render_text(client.get(memory_id, namespace=namespace))
+    except (NotFound, NotGranted, ServerError):
+        return None
 
 
 def describe_counts(infos: Sequence[NamespaceInfo], counts: Counts, today: date) -> dict[str, Any]:
@@ -115,6 +131,7 @@ def describe_counts(infos: Sequence[NamespaceInfo], counts: Counts, today: date)
                 "public_key": one.writer,
                 "name": one.writer_label or mask_key(one.writer),
                 "memory_count": one.memory_count,
+                **drop_unset({"never_recalled_count": one.never_recalled_count}),
             }
             for one in counts.writers
         ],
@@ -128,7 +145,7 @@ def describe_counts(infos: Sequence[NamespaceInfo], counts: Counts, today: date)
             for info in sorted(infos, key=_count_active, reverse=True)
         ],
         "repeated_count": counts.repeated_count,
-        "recalls": None,
+        "recalls": None if counts.recalls is None else counts.recalls.to_json(),
     }
 
 
@@ -140,6 +157,9 @@ _GROUPS = (
 )
 
 
+_NEVER_RECALLED = (("writers", "name", "writer"), ("kinds", "kind", "kind"))
+
+
 def _lines(value: Mapping[str, Any]) -> Iterator[str]:
     """Yield charts that fit the terminal; to a pipe, a line for each count."""
     width = terminal_width()
@@ -149,6 +169,14 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
     for group, name, number, _ in _GROUPS:
         for one in value[group]:
             yield f"{group}\t{one_line(one[name] or '')}\t{one[number]}"
+    if value["recalls"] is None:
+        return
+    for one in value["recalls"]["most"]:
+        yield f"recalls\t{one['id']}\t{one['recall_count']}"
+    for group, name, _ in _NEVER_RECALLED:
+        for one in value[group]:
+            never = one["never_recalled_count"]
+            yield f"{group}_never_recalled\t{one_line(one[name] or '')}\t{never}"
 
 
 def _summarize(value: Mapping[str, Any]) -> str:
@@ -168,6 +196,14 @@ def _panels(value: Mapping[str, Any]) -> Iterator[Panel]:
         if shown:
             labels, numbers = zip(*shown, strict=True)
             yield Panel(title, labels, {"memories": numbers}, is_by_time)
+    if value["recalls"] is None:
+        return
+    for group, name, noun in _NEVER_RECALLED:
+        entries = value[group][:_ROWS_MAX]
+        if entries:
+            title = f"Never recalled since {value['recalls']['since']}, by {noun}"
+            never = [one["never_recalled_count"] for one in entries]
+            yield Panel(title, [one[name] or "none" for one in entries], {"memories": never})
 
 
 def _draw(value: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -181,30 +217,67 @@ def _draw(value: Mapping[str, Any], width: int) -> Iterator[str]:
     yield draw_sparkline(numbers)
     for group, name, number, heading in _GROUPS[1:]:
         yield ""
-        yield from _draw_group(
-            heading, [(one[name] or "none", one[number]) for one in value[group]]
-        )
+        yield from _draw_group(heading, value[group], name, number)
     yield ""
-    for line in (
-        f"Stored more than once, and kept once: {value['repeated_count']}.",
-        "Relayers keep no record of recalls: which memories were recalled, and which never, nobody"
-        " can say.",
-    ):
-        yield from wrap(line, width)
+    yield from wrap(f"Stored more than once, and kept once: {value['repeated_count']}.", width)
+    if value["recalls"] is None:
+        yield from wrap(f"Which memories were recalled is not counted. {HOW_TO_COUNT}", width)
+    else:
+        yield from _draw_recalls(value["recalls"], value["counted"], width)
 
 
-def _draw_group(heading: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
-    total = sum(number for _, number in counts) or 1
+def _draw_group(
+    heading: str, entries: Sequence[Mapping[str, Any]], name: str, number: str
+) -> Iterator[str]:
+    total = sum(one[number] for one in entries) or 1
     rows = [
-        (name, str(number), f"{number / total:.0%}", draw_bar(number, total, _BAR_WIDTH))
-        for name, number in counts[:_ROWS_MAX]
+        (
+            one[name] or "none",
+            str(one[number]),
+            f"{one[number] / total:.0%}",
+            draw_bar(one[number], total, _BAR_WIDTH),
+            str(one.get("never_recalled_count", "")),
+        )
+        for one in entries[:_ROWS_MAX]
     ]
     columns = (
         Column(heading, is_text=True),
         Column("MEMORIES"),
-        Column("SHARE", rank=1),
-        Column("", rank=2),
+        Column("SHARE", rank=2),
+        Column("", rank=3),
+        Column("NEVER RECALLED", rank=1),
     )
     yield from format_table(columns, rows)
-    if len(counts) > _ROWS_MAX:
-        yield f"and {len(counts) - _ROWS_MAX} more"
+    if len(entries) > _ROWS_MAX:
+        yield f"and {len(entries) - _ROWS_MAX} more"
+
+
+def _draw_recalls(recalls: Mapping[str, Any], counted: int, width: int) -> Iterator[str]:
+    if recalls["most"]:
+        yield ""
+        yield cut(f"Recalled most since {recalls['since']}", width)
+        rows = [
+            (
+                str(one["recall_count"]),
+                one["id"],
+                "(cannot be opened)" if one["text"] is None else one["text"],
+                one["last_recalled_on"],
+                one["namespace"],
+            )
+            for one in recalls["most"]
+        ]
+        yield from format_table(_RECALLED_COLUMNS, rows)
+    yield ""
+    never = recalls["never_recalled_count"]
+    told = f"Never recalled since {recalls['since']}: {never} of {counted}."
+    told += " They are in: memrelay list --never-recalled" if never else ""
+    yield from wrap(told, width, break_on_hyphens=False)
+
+
+_RECALLED_COLUMNS = (
+    Column("TIMES"),
+    Column("ID", rank=3, is_id=True),
+    Column("TEXT", is_text=True),
+    Column("LAST", rank=1),
+    Column("NAMESPACE", rank=2),
+)

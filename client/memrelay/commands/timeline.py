@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
-from memrelay.commands.entries import render_text, tell_nothing_found, to_local
+from memrelay.commands.entries import render_text, tell_nothing_found
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.newest import read_newest
 from memrelay.commands.parsers import Adder, whole
@@ -19,6 +19,7 @@ from memrelay.commands.pictures import Panel, add_svg_option, find_library, save
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import cut, display_ids, one_line, terminal_width
+from memrelay.local_time import to_local
 from memrelay.models import Memory
 from memrelay.outcomes import marks_of
 from memrelay.plurals import format_count

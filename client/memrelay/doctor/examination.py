@@ -33,6 +33,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "namespace": (key.check_namespace, ("grants",)),
     "custody": (key.check_custody, ("grants",)),
     "storage": (key.check_storage, ("grants",)),
+    "recalls": (key.check_recalls, ("grants",)),
     "facts": (key.check_facts, ("grants",)),
     "agents": (key.check_other_keys, ("grants",)),
     "search": (key.check_search, ("namespace", "custody")),

@@ -7,13 +7,13 @@ import secrets
 import shlex
 from datetime import UTC, datetime
 
-from memrelay.answers import rfc3339
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skip, warning
 from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
 from memrelay.extraction import RULES, failures, source_of_facts
 from memrelay.local_relayer import ENVIRONMENT, SOCKET
+from memrelay.local_time import when
 from memrelay.plurals import format_count
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import mask_key, normalise_namespace
@@ -77,7 +77,7 @@ def check_namespace(case: Case) -> Verdict:
     ends = [grant.expires_ms for grant in covering if grant.expires_ms is not None]
     if len(ends) == len(covering) and max(ends) / 1000 - case.clock() < EXPIRY_WARN_S:
         end = datetime.fromtimestamp(max(ends) / 1000, UTC)
-        return warning(f"The grant of {name} ends at {rfc3339(end)}.", case.prolong())
+        return warning(f"The grant of {name} ends at {when(end)}.", case.prolong())
     return ok(f"{name} is held")
 
 
@@ -112,6 +112,13 @@ def check_storage(case: Case) -> Verdict:
     if share >= STORAGE_WARN:
         return warning(f"{detail}.", case.command("forget ID"))
     return ok(detail)
+
+
+def check_recalls(case: Case) -> Verdict:
+    """Tell whether the relayer counts which memories are recalled."""
+    if case.client.account_settings().count_recalls:
+        return ok("counted for each memory, as `memrelay settings` says")
+    return ok("not counted")
 
 
 def check_facts(case: Case) -> Verdict:
@@ -152,7 +159,7 @@ def check_other_keys(case: Case) -> Verdict:
         return ok(f"{format_count(len(held), 'other key')}, none of which ends within {days} days")
     names = {**_list_labels(case), **case.list_agents()}
     told = [
-        f"{names.get(key) or mask_key(key)} at {rfc3339(datetime.fromtimestamp(end, UTC))}"
+        f"{names.get(key) or mask_key(key)} at {when(datetime.fromtimestamp(end, UTC))}"
         for key, end in sorted(soon.items(), key=lambda item: item[1])
     ]
     agent = next((names[key] for key in soon if key in case.list_agents()), "NAME")
@@ -174,7 +181,9 @@ def _list_labels(case: Case) -> dict[str, str]:
 
 def check_search(case: Case) -> Verdict:
     """Tell whether memories are found, and by meaning, too."""
-    found = case.client.recall("memrelay doctor", limit=1, min_relevance=None)
+    # A look at the past: it is not counted as a use of what it finds.
+    now = case.now()
+    found = case.client.recall("memrelay doctor", limit=1, min_relevance=None, as_of=now)
     if found.dropped_count:
         return warning(
             f"{format_count(found.dropped_count, 'memory')} could not be opened.", "relayer check"

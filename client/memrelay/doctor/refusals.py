@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from memrelay.answers import read_json_object, rfc3339
+from memrelay.answers import read_json_object
 from memrelay.config import (
     Settings,
     certificates_for,
@@ -26,6 +26,7 @@ from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
 from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Received, causes
+from memrelay.local_time import when
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
@@ -201,7 +202,7 @@ def _state(key: KeyInfo, now: datetime) -> Refusal:
     if key.revoked:
         return Refusal("revoked", "The owner revoked this key.")
     if key.expires_at is not None and key.expires_at <= now:
-        return Refusal("expired", f"This key's grant ended at {rfc3339(key.expires_at)}.")
+        return Refusal("expired", f"This key's grant ended at {when(key.expires_at)}.")
     detail = "The owner's list has this key as valid: something on the way alters what it sends."
     return Refusal("unclear", detail)
 

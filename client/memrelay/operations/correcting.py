@@ -177,6 +177,7 @@ class Correcting(Writing):
         contradictions: str | None = None,
         low_confidence: str | None = None,
         keep_turns: bool | None = None,
+        count_recalls: bool | None = None,
         consolidate_every_h: int | None = None,
     ) -> Operation[AccountSettings]:
         """Choose anew for the account; what is not given stays. Owners only."""
@@ -186,6 +187,7 @@ class Correcting(Writing):
                 "contradictions": contradictions,
                 "low_confidence": low_confidence,
                 "keep_turns": keep_turns,
+                "count_recalls": count_recalls,
                 "consolidate_every_h": consolidate_every_h,
             }
         )

@@ -46,15 +46,19 @@ class Listing(Reading):
         namespace: str | None = None,
         limit: int = 20,
         cursor: str | None = None,
+        never_recalled: bool = False,
         **filters: Unpack[Filters],
     ) -> Operation[Page]:
-        """Return a page of memories, newest first; `filters` are those of `Filters`."""
+        """Return a page of memories, newest first; `filters` are those of `Filters`.
+
+        Only an account that counts recalls knows which were `never_recalled`.
+        """
         answer = yield from self._page(
             "/v1/memories",
             namespace,
             limit,
             cursor,
-            _query(filters),
+            _query(filters) | ({"never_recalled": "true"} if never_recalled else {}),
             answer_bytes_max=memories_bytes_max(limit),
         )
         return Page.from_json(answer)
