@@ -18,6 +18,7 @@ from typing import Final, Literal
 from relayer.normalization import normalize
 from relayer.settings import Limits
 from relayer.words import QueryWords, distinct_words, words
+from relayer.words.foreign import particles
 from relayer.words.languages import PARTICLES
 from relayer.words.tokens import is_emoji
 
@@ -96,7 +97,8 @@ def query_terms(
     asked = _first_words(text, Limits.query_bytes_max)
     aims = _first_words(goal or "", Limits.goal_bytes_max)
     every = list(asked.forms)
-    own = [w for w in every if not _is_particle(w)] or every
+    aside_of_language = particles(text)
+    own = [w for w in every if not (_is_particle(w) or w in aside_of_language)] or every
     aside = [w for w in every if w not in own]
     aside += [group for group in asked.groups if group not in asked.forms]
     further = [w for w in aims.forms if w not in asked.forms and not _is_particle(w)]

@@ -13,7 +13,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from relayer.database import vectors as vector_rows
@@ -22,6 +22,7 @@ from relayer.embedding.embedders import FULL_COVERAGE, RELATED, Coverage, Vector
 from relayer.embedding.models import Embedders
 from relayer.embedding.passages import count_bytes
 from relayer.sealed.keys import AccountId
+from relayer.words.foreign import is_foreign
 
 KEPT_S: Final = 5.0
 KEPT_MAX: Final = 50_000
@@ -105,10 +106,15 @@ class QueryEmbedder:
         return QueryVectors(answered, complete, related, used)
 
     def coverage(self, text: str, used: frozenset[str]) -> Coverage:
-        """Return the coverage of a text by these models in use."""
+        """Return the coverage of a query by these models in use.
+
+        It is none of one in a language whose words they only spell, of which the vector says
+        nothing: unrelated texts are as near as right ones.
+        """
         if (current := self._embedders.current) is None:
             return FULL_COVERAGE
-        return self._embedders.coverage(text, used or {current.model_id})
+        known = self._embedders.coverage(text, used or {current.model_id})
+        return replace(known, share=0.0) if is_foreign(text, known.spelt) else known
 
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str

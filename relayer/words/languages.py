@@ -54,9 +54,10 @@ def _lines(name: str) -> Iterator[tuple[str, list[str]]]:
             yield head, rest.split()
 
 
-def _function_words() -> dict[str, frozenset[str]]:
+def read_word_lists(name: str) -> dict[str, frozenset[str]]:
+    """Return per language its words of a file beside this one."""
     found: dict[str, set[str]] = {}
-    for language, terms in _lines("function_words.txt"):
+    for language, terms in _lines(name):
         found.setdefault(language, set()).update(terms)
     return {language: frozenset(terms) for language, terms in found.items()}
 
@@ -75,7 +76,7 @@ def _forms() -> dict[str, dict[str, str]]:
 
 _FORMS: Final = _forms()
 MONTHS: Final = tuple(dict(_lines("months.txt"))[ENGLISH])
-FUNCTION_WORDS: Final = _function_words()
+FUNCTION_WORDS: Final = read_word_lists("function_words.txt")
 # Told by its letters, its words are in no other language of these.
 _RUSSIAN: Final = FUNCTION_WORDS.pop("russian")
 _LANGUAGES_OF: Final = {

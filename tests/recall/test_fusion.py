@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.database.recall import Evidence
-from relayer.query.fusion import Weights, fuse
+from relayer.query.fusion import LIFT_FOREIGN_MAX, Weights, fuse
 
 NONE: Any = np.empty((0, 2), np.int64)
 
@@ -117,7 +117,7 @@ def test_meaning_counts_as_far_as_the_model_knows_the_query() -> None:
     for known, share in ((1.0, 1.0), (0.75, 0.5), (0.5, 0.0), (0.1, 0.0)):
         result = fuse(given, known=known)
         assert result.score == pytest.approx([share * 0.6 + 0.3]), known
-        lifted = 0.3 * (share + (1 - share) * 0.5 / 0.3)
+        lifted = 0.3 * (share + (1 - share) * LIFT_FOREIGN_MAX)
         assert result.nearness == pytest.approx([max(share * 0.6, lifted)]), known
         assert result.cosine == pytest.approx([0.6]), known
     own = fuse(given, Weights(meaning=1.0, words=0.0), known=0.1)
@@ -146,7 +146,7 @@ def test_what_words_found_is_lifted_within_bounds(
 def test_what_the_model_understands_too_little_of_is_lifted_less() -> None:
     """A question in another language has some character in common with any memory."""
     given = evidence([0.4, np.nan], **worded((0, 0, 1.0), (1, 0, 1.0)))
-    assert fuse(given, known=0.5).nearness == pytest.approx([0.2, 0.5])
+    assert fuse(given, known=0.5).nearness == pytest.approx([0.1 * LIFT_FOREIGN_MAX, 0.5])
 
 
 def test_words_that_no_memory_has_do_not_make_the_others_far() -> None:

@@ -15,6 +15,8 @@ from relayer.words import words
         ("मेरी बिल्ली का नाम क्या है?", ["बिल्ल", "नाम"], ["मेर", "क", "क्य", "है"]),
         ("ما هو اسم قطتي؟", ["اسم", "قطت"], ["ما", "هو"]),
         ("what is the cat called", ["cat", "call"], []),
+        ("Kim kedimizi nerede buldu?", ["kedimizi", "buldu"], ["kim", "nered"]),
+        ("jest config", ["jest", "config"], []),
     ],
 )
 def test_particles_stand_behind_what_a_question_is_asked_by(
