@@ -29,7 +29,7 @@ from relayer.database.recall import (
     Tokens,
 )
 from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, join, short
-from relayer.memory_index.passages import Passages
+from relayer.memory_index.passages import Passages, Places
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 # What is looked at on the loop itself, in postings, memories and words: about five milliseconds.
 AT_ONCE_MAX: Final = 65_536
-VECTOR_BYTES: Final = 512  # that take as long as one posting
+VECTOR_BYTES: Final = 128  # that take as long as one posting
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
 _ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
@@ -212,7 +212,7 @@ def _distances(passages: Passages, embedding: npt.NDArray[np.float16]) -> Floats
     return distances
 
 
-def _lower(nearest: Floats, passages: Passages, at: Ints, distances: Floats) -> None:
+def _lower(nearest: Floats, passages: Passages, at: Ints | Places, distances: Floats) -> None:
     """Let the memories at these positions be as near as these passages of theirs."""
     if passages.single:
         nearest[at] = np.minimum(nearest[at], distances)
@@ -257,8 +257,8 @@ def _filter(segment: _Segment, filters: Filters) -> Bools:
         has = np.zeros(len(memories), bool)
         for scope in segment.scopes:
             for part in segment.namespace.postings:
-                _, entries = part.of(np.array(scope.filters[n : n + 1], np.int64))
-                has[entries["at"]] = True
+                _, at, _ = part.of(np.array(scope.filters[n : n + 1], np.int64))
+                has[at] = True
         found &= has
     return found
 
@@ -331,9 +331,9 @@ def _find_terms(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Float
             tokens = np.array([token for token, _, _ in scope.words], np.int64)
             for part in segment.namespace.postings:
                 if len(part):
-                    term, entries = part.of(tokens)
-                    at = entries["at"] + np.int64(segment.begins)
-                    found.append((term, at, entries["frequency"], entries["length"]))
+                    term, at, frequency = part.of(tokens)
+                    length = segment.namespace.memories.words[at]
+                    found.append((term, at + segment.begins, frequency, length))
     found = found or [(_NONE, _NONE, _NONE, _NONE)]
     term, at, frequency, length = (_join(column) for column in zip(*found, strict=True))
     return term, at, frequency.astype(np.float64), length.astype(np.float64)

@@ -41,7 +41,7 @@ def _have_all(namespace: LoadedNamespace, tokens: Sequence[Collection[int]]) -> 
     for choice in tokens:
         has = np.zeros(len(found), bool)
         for part in namespace.postings:
-            _, entries = part.of(np.array(sorted(choice), np.int64))
-            has[entries["at"]] = True
+            _, at, _ = part.of(np.array(sorted(choice), np.int64))
+            has[at] = True
         found &= has
     return found

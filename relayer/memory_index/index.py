@@ -50,7 +50,7 @@ CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
 CATCH_UP_BYTES_MAX: Final = 16 * 2**20  # that these take
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
 ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
-BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even looked at
+BYTES_A_MEMORY: Final = 250  # at least: what is surely too large is not even looked at
 
 
 @dataclass

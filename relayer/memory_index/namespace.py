@@ -18,7 +18,13 @@ from relayer.database.memories import SEALED
 from relayer.database.memory_index import Differing, Extent, Page, Versions
 from relayer.database.pool import Row
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
-from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
+from relayer.memory_index.postings import (
+    NO_POSTINGS,
+    POSTING_BYTES,
+    WORD_BYTES,
+    Postings,
+    pack,
+)
 from relayer.record import IMPORTANCES, Kind
 from relayer.sealed.index_record import IndexRecord
 
@@ -27,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 
 KINDS: Final = get_args(Kind)
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
-OPENED_TIMES: Final = 4  # a record's bytes in memory: a byte of a vector becomes a float32
+WORD_SHARE: Final = 4  # entries that share a word, as is estimated
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
 
 
@@ -35,8 +41,11 @@ ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each cha
 class Memories:
     """Memories, ascending by number; (n,) each, so that a search reads only what it looks at.
 
+    What is the same of all of them is there once (`_shared`), however many they are.
+
     Attributes:
         kept: not held back for a review.
+        words: rounded number of them, for whoever has any postings.
         length: of words that only its sealed record counts, and its namespace's row does not.
         importance, kind: places in `IMPORTANCES` and `KINDS`.
         writer: `short` of the key.
@@ -44,10 +53,11 @@ class Memories:
     """
 
     seq: Ints
-    version: Ints
+    version: npt.NDArray[np.uint32]
     epoch: npt.NDArray[np.int32]
     sealed: Bools
     kept: Bools
+    words: npt.NDArray[np.int16]
     length: npt.NDArray[np.int16]
     importance: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
@@ -66,7 +76,12 @@ class Memories:
 
     def at(self, positions: Ints | Bools) -> "Memories":
         """Return those at these positions."""
-        return Memories(*(column[positions] for column in self.columns))
+        return Memories(*(_shared(column[positions]) for column in self.columns))
+
+    @property
+    def size_bytes(self) -> int:
+        """Return their size in memory, in bytes."""
+        return sum(c.itemsize if _is_shared(c) else c.nbytes for c in self.columns)
 
     @property
     def columns(self) -> list[npt.NDArray[Any]]:
@@ -78,8 +93,9 @@ def join(parts: Sequence[Memories]) -> Memories:
     """Return the memories of several, one after the other; of one, itself."""
     if len(parts) == 1:
         return parts[0]
-    columns = zip(*(part.columns for part in parts), strict=True)
-    return Memories(*map(np.concatenate, columns))
+    columns = zip(*(part.columns for part in parts if len(part)), strict=True)
+    found = [_join_column(column) for column in columns]
+    return Memories(*found) if found else parts[0]
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,7 @@ class LoadedNamespace:
         """Return its size in memory, in bytes."""
         vectors = sum(its.size_bytes for its in self.passages.values())
         words = sum(part.size_bytes for part in self.postings)
-        return sum(column.nbytes for column in self.memories.columns) + vectors + words
+        return self.memories.size_bytes + vectors + words
 
     def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
         """Return number → version of those of these memories that are here."""
@@ -126,13 +142,23 @@ class LoadedNamespace:
         return Differing(now.mark, now.counts, np.concatenate([now.seqs[~known], gone]))
 
 
+NO_PAGE: Final = Page(
+    memories=(),
+    vectors={},
+    tokens=np.zeros(0, np.int64),
+    seqs=np.zeros(0, np.int64),
+    frequencies=np.zeros(0, np.int16),
+    lengths=np.zeros(0, np.int16),
+)
+
+
 def empty(namespace_id: int) -> LoadedNamespace:
     """Return a namespace of which nothing was read yet."""
     return LoadedNamespace(
         namespace_id,
         documents=0,
         words=0,
-        memories=_columns([], {}),
+        memories=_columns(NO_PAGE),
         passages={},
         postings=(NO_POSTINGS, NO_POSTINGS),
     )
@@ -141,13 +167,8 @@ def empty(namespace_id: int) -> LoadedNamespace:
 def estimate_sizes(extent: Extent) -> Ints:
     """Estimate the bytes that each of these memories will take in memory."""
     row = sum(column.itemsize for column in empty(0).memories.columns)
-    posting = extent.postings * (NO_POSTINGS.tokens.itemsize + POSTING.itemsize)
-    return (
-        row
-        + posting
-        + estimate_bytes(extent.vectors, extent.numbers)
-        + OPENED_TIMES * extent.records
-    )
+    posting = extent.postings * (POSTING_BYTES + WORD_BYTES // WORD_SHARE)
+    return row + posting + estimate_bytes(extent.vectors, extent.numbers) + extent.records
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
@@ -160,7 +181,7 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
     kept = np.ones(len(old), bool)
     kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
-    memories = join([stay, *(_columns(page.memories, page.opened) for page in pages)])
+    memories = join([stay, *map(_columns, pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
     seqs = memories.seq
@@ -194,16 +215,23 @@ def _length_of(row: Row, opened: Mapping[int, IndexRecord]) -> int:
     return record.length if record is not None and row["is_counted"] else 0
 
 
-def _columns(rows: Sequence[Row], opened: Mapping[int, IndexRecord]) -> Memories:
-    def column(of: Callable[[Row], object], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        return np.array([of(row) for row in rows], kind)
+def _columns(page: Page) -> Memories:
+    rows, opened = page.memories, page.opened
 
+    def column(of: Callable[[Row], object], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        return _shared(np.array([of(row) for row in rows], kind))
+
+    seqs = np.array([row["seq"] for row in rows], np.int64)
+    words = np.zeros(len(seqs), np.int16)
+    at, here = _positions(page.seqs, seqs)
+    words[at] = page.lengths[here]
     return Memories(
-        seq=column(lambda row: row["seq"], np.int64),
-        version=column(lambda row: row["version"], np.int64),
+        seq=seqs,
+        version=column(lambda row: row["version"], np.uint32),
         epoch=column(lambda row: row["epoch"], np.int32),
         sealed=column(lambda row: row["format"] == SEALED, np.bool_),
         kept=column(lambda row: row["is_kept"], np.bool_),
+        words=_shared(words),
         length=column(lambda row: _length_of(row, opened), np.int16),
         importance=column(lambda row: IMPORTANCES.index(row["importance"]), np.int8),
         kind=column(lambda row: KINDS.index(row["kind"]), np.int8),
@@ -229,20 +257,12 @@ def _merge_postings(
 
 
 def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
-    tokens, entries = [np.zeros(0, np.int64)], [np.zeros(0, POSTING)]
-    for page in pages:
-        at, here = _positions(page.seqs, seqs)
-        found = np.zeros(len(at), POSTING)
-        found["at"], found["frequency"], found["length"] = (
-            at,
-            page.frequencies[here],
-            page.lengths[here],
-        )
-        tokens.append(page.tokens[here])
-        entries.append(found)
-    whole = np.concatenate(tokens)
-    order = np.argsort(whole, kind="stable")
-    return Postings(whole[order], np.concatenate(entries)[order])
+    if not pages:
+        return NO_POSTINGS
+    found = [(page, *_positions(page.seqs, seqs)) for page in pages]
+    tokens = np.concatenate([page.tokens[here] for page, _, here in found])
+    frequencies = np.concatenate([page.frequencies[here] for page, _, here in found])
+    return pack(tokens, np.concatenate([at for _, at, _ in found]), frequencies)
 
 
 def _merge_passages(
@@ -254,7 +274,7 @@ def _merge_passages(
     ):
         parts: list[Part] = []
         its = before.passages.get(scope, NO_PASSAGES)
-        dim = its.columns.whole.shape[0]
+        dim = its.dim
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
@@ -266,6 +286,26 @@ def _merge_passages(
         # In one go: what is copied to leave some out would be copied again for what comes.
         merged[scope] = its.keep(kept, moved, parts)
     return {scope: its for scope, its in merged.items() if len(its.at)}
+
+
+def _is_shared(column: npt.NDArray[Any]) -> bool:
+    """Return true if there is one value that stands for all."""
+    return len(column) > 1 and not any(column.strides)
+
+
+def _shared(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the column, with one value in the place of many that are the same."""
+    if len(column) < 2 or not (column == column[0]).all():
+        return column
+    return np.broadcast_to(column[:1].copy(), len(column))
+
+
+def _join_column(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return one column of several, none of them empty."""
+    first = parts[0][0]
+    if all(part[0] == first and (_is_shared(part) or len(part) == 1) for part in parts):
+        return np.broadcast_to(parts[0][:1].copy(), sum(map(len, parts)))
+    return np.concatenate(parts)
 
 
 def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:

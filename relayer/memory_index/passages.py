@@ -1,6 +1,9 @@
-"""Vectors of one namespace, model and epoch, by dimension, where more are put behind them in place.
+"""Vectors of one namespace, model and epoch, row by row, where more are put behind them in place.
 
 Not here: which memories they are of, and when (`namespace.py`). Pure.
+
+- A number takes one byte, as in a sealed index record: a cosine differs by some .0004 from that of
+  a halfvec. A product makes larger numbers of a few rows at a time, which costs next to nothing.
 """
 
 import threading
@@ -13,23 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memory_index import Vectors
+from relayer.sealed.index_record import Quantised, quantise
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int32]
 Part = tuple[Ints, Vectors]  # positions of memories, and their vectors, of any length
 
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
 GONE_SHARE: Final = 16  # what is gone takes one part of so many, before the rest moves together
+MULTIPLIED_MAX: Final = 2**16  # numbers that are made larger at once, so that they stay in a cache
 
-_POSITION_BYTES: Final = np.dtype(np.int64).itemsize
-_NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
+_VECTOR_BYTES: Final = np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize
 
 
 def estimate_bytes(vectors: Ints, numbers: Ints) -> Ints:
     """Estimate the bytes of vectors with so many numbers together, with their room to grow."""
-    return vectors * _POSITION_BYTES + numbers * _NUMBER_BYTES * (SPARE_SHARE + 1) // SPARE_SHARE
+    return vectors * _VECTOR_BYTES + numbers * (SPARE_SHARE + 1) // SPARE_SHARE
 
 
 def _in_lanes(count: int) -> int:
@@ -37,45 +42,77 @@ def _in_lanes(count: int) -> int:
     return count + -count % LANES
 
 
-def _units(vectors: Vectors) -> Floats:
-    """Return these as columns of length 1, (dim, v); a zero stays one."""
-    whole = vectors.astype(np.float32)
-    norms = np.linalg.norm(whole, axis=1, keepdims=True)
-    return np.asarray(whole / np.where(norms > 0, norms, 1), np.float32).T
+def _count_at_once(dim: int) -> int:
+    """Return how many vectors of that length are made larger at once."""
+    return max(MULTIPLIED_MAX // max(dim, 1) // LANES, 1) * LANES
 
 
-class _Columns:
-    """Vectors side by side, (dim, room), and room for more behind them.
+class _Rows:
+    """Vectors below each other, (room, dim), and room for more behind them.
 
     What is taken is never written again, and what comes goes behind it in place: so one reader may
     hold the first few while another holds more.
     """
 
-    def __init__(self, first: Floats, places: Ints | None, parts: Sequence[Vectors]) -> None:
-        """Hold those columns of the first, (dim, …), or all, and behind them those of all parts."""
-        count = first.shape[1] if places is None else len(places)
+    def __init__(
+        self, first: "_Rows | None", places: Ints | slice, parts: Sequence[Vectors]
+    ) -> None:
+        """Hold those rows of the first, and behind them those of all parts."""
+        dim = parts[0].shape[1] if first is None else first.codes.shape[1]
+        codes = np.zeros((0, dim), np.int8) if first is None else first.codes
+        count = len(codes[places]) if isinstance(places, slice) else len(places)
         taken = count + sum(map(len, parts))
         room = _in_lanes(taken + taken // SPARE_SHARE)
-        self.whole = np.zeros((len(first), room), np.float32)
-        # Row by row: chosen in one go, there would be one copy more of them meanwhile.
-        for row, its in zip(self.whole, first, strict=True):
-            row[:count] = its if places is None else its[places]
+        self.codes: Quantised = np.zeros((room, dim), np.int8)
+        self.scales: Floats = np.zeros(room, np.float32)  # one through their lengths
+        if first is not None:
+            if isinstance(places, slice):
+                self.codes[:count] = codes[places]
+            else:
+                np.take(codes, places, axis=0, out=self.codes[:count], mode="clip")
+            self.scales[:count] = first.scales[places]
         self._taken = count
         self._taking = threading.Lock()
         self.take(self._taken, parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Return their size in memory, with their room to grow, in bytes."""
+        return self.codes.nbytes + self.scales.nbytes
 
     def take(self, behind: int, parts: Sequence[Vectors]) -> bool:
         """Put these behind the first `behind`; False where others are, or there is no room."""
         end = behind + sum(map(len, parts))
         with self._taking:
-            if self._taken != behind or end > self.whole.shape[1]:
+            if self._taken != behind or end > len(self.codes):
                 return False
-            # One by one: of all vectors there are never three copies.
+            # A few at once: larger numbers take four times as much.
+            at_once = _count_at_once(self.codes.shape[1])
             for part in parts:
-                self.whole[:, behind : behind + len(part)] = _units(part)
-                behind += len(part)
+                for at in range(0, len(part), at_once):
+                    some = part[at : at + at_once]
+                    self._set(slice(behind, behind := behind + len(some)), some)
             self._taken = end
             return True
+
+    def _set(self, its: slice, vectors: Vectors) -> None:
+        codes = vectors if vectors.dtype == np.int8 else quantise(vectors)
+        whole = codes.astype(np.float32)
+        lengths = np.sqrt(np.einsum("vd,vd->v", whole, whole))
+        self.codes[its] = codes
+        self.scales[its] = 1 / np.where(lengths > 0, lengths, 1)
+
+    def products(self, unit: Floats, count: int) -> Floats:
+        """Return (count,) products of the first rows with a vector; of equal ones the very same."""
+        end, at_once = _in_lanes(count), _count_at_once(len(unit))
+        found = np.empty(end, np.float32)
+        whole = np.empty((min(at_once, end), len(unit)), np.float32)
+        for at in range(0, end, at_once):
+            rows = self.codes[at : min(at + at_once, end)]
+            np.copyto(whole[: len(rows)], rows)
+            np.dot(whole[: len(rows)], unit, out=found[at : at + len(rows)])
+        products: Floats = found[:count] * self.scales[:count]
+        return products
 
 
 @dataclass(frozen=True)
@@ -84,13 +121,13 @@ class Passages:
 
     Attributes:
         at: (v,) positions of their memories.
-        columns: of which the first `end` are these, of length 1, and some that are gone.
-        end: how many of the columns are taken by these and those.
-        places: (v,) which columns are these, ascending; None where none is gone.
+        rows: of which the first `end` are these, and some that are gone.
+        end: how many of the rows are taken by these and those.
+        places: (v,) which rows are these, ascending; None where none is gone.
     """
 
-    at: Ints
-    columns: _Columns = field(repr=False)
+    at: Places
+    rows: _Rows = field(repr=False)
     end: int
     places: Ints | None = None
 
@@ -100,36 +137,34 @@ class Passages:
         return bool(np.bincount(self.at).max() == 1)
 
     @property
-    def units(self) -> Floats:
-        """Return (dim, v) float32: by columns, products with a query take half as long."""
-        return self._all if self.places is None else self._all[:, self.places]
+    def dim(self) -> int:
+        """Return of how many numbers each consists."""
+        return int(self.rows.codes.shape[1])
 
     @property
-    def _all(self) -> Floats:
-        """Return (dim, end) float32, with those that are gone."""
-        return self.columns.whole[:, : self.end]
+    def codes(self) -> Quantised:
+        """Return (v, dim) whole numbers."""
+        return self.rows.codes[self._places]
 
     @property
     def size_bytes(self) -> int:
         """Return their size in memory, in bytes."""
         places = 0 if self.places is None else self.places.nbytes
-        return self.at.nbytes + places + self.columns.whole.nbytes
+        return self.at.nbytes + places + self.rows.nbytes
 
     def cosines(self, unit: Floats) -> Floats:
         """Return (v,) cosines with a vector of length 1, (dim,); equal ones get the very same."""
-        lanes = self.columns.whole[:, : _in_lanes(self.end)]
-        cosines: Floats = (unit @ lanes)[: self.end]
-        return cosines if self.places is None else cosines[self.places]
+        return self.rows.products(unit, self.end)[self._places]
 
     def keep(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
         """Return those of kept memories, where these are now, with those of all parts behind.
 
-        The columns of the others stay until they are too many: to leave out a few copies all.
+        The rows of the others stay until they are too many: to leave out a few copies all.
         """
         stays = kept[self.at]
         at = self.at[stays]
         if moved is not None:
-            at = moved[at]
+            at = moved[at].astype(np.int32)
         if stays.all():
             return replace(self, at=at).join(parts)
         places = np.flatnonzero(stays) if self.places is None else self.places[stays]
@@ -143,25 +178,30 @@ class Passages:
         count = sum(len(at) for at, _ in parts)
         if not count:
             return self
-        if not self.columns.take(self.end, [its for _, its in parts]):
+        if not self.rows.take(self.end, [its for _, its in parts]):
             return self._apart(parts)
         end = self.end + count
         places = self.places
         if places is not None:
             places = np.concatenate([places, np.arange(self.end, end)])
-        return Passages(self._at_with(parts), self.columns, end, places)
+        return Passages(self._at_with(parts), self.rows, end, places)
+
+    @property
+    def _places(self) -> Ints | slice:
+        return slice(self.end) if self.places is None else self.places
 
     def _apart(self, parts: Sequence[Part]) -> "Passages":
-        """Return the same in columns of their own, where nothing is kept of what is gone."""
-        vectors = [its for _, its in parts]
-        first = self._all if len(self._all) else np.zeros((vectors[0].shape[1], 0), np.float32)
+        """Return the same in rows of their own, where nothing is kept of what is gone."""
         at = self._at_with(parts)
-        return Passages(at, _Columns(first, self.places, vectors), len(at))
+        first = self.rows if self.dim else None
+        return Passages(at, _Rows(first, self._places, [its for _, its in parts]), len(at))
 
-    def _at_with(self, parts: Sequence[Part]) -> Ints:
-        return np.concatenate([self.at, *(at for at, _ in parts)])
+    def _at_with(self, parts: Sequence[Part]) -> Places:
+        return np.concatenate(
+            [self.at, *(at for at, _ in parts)], dtype=np.int32, casting="same_kind"
+        )
 
 
 NO_PASSAGES: Final = Passages(
-    np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), None, []), end=0
+    np.zeros(0, np.int32), _Rows(None, slice(0), [np.zeros((0, 0), np.int8)]), end=0
 )

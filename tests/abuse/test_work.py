@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from relayer.memories.opening import PAGE_BYTES_MAX, Caller
 from relayer.memories.recall import ANSWER_BYTES_MAX
 from relayer.memory_index.evidence import gather_aside
 from relayer.memory_index.namespace import LoadedNamespace, Memories, empty
-from relayer.memory_index.postings import NO_POSTINGS, POSTING, Postings
+from relayer.memory_index.postings import NO_POSTINGS, pack
 from relayer.query.query import Query
 from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
@@ -144,13 +144,10 @@ async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
     scope = Scope(1, 1, words=[(word, word, 1.0) for word in range(Limits.query_words_max)])
 
     def sharing(memories: int, words: int) -> LoadedNamespace:
-        entries = np.zeros(words * memories, POSTING)
-        entries["at"] = np.tile(np.arange(memories), words)
-        entries["frequency"], entries["length"] = 1, words
-        tokens = np.repeat(np.arange(words), memories)
-        return LoadedNamespace(
-            1, memories, words, living(memories), {}, (Postings(tokens, entries), NO_POSTINGS)
-        )
+        at = np.tile(np.arange(memories), words)
+        postings = pack(np.repeat(np.arange(words), memories), at, np.ones(len(at), np.int64))
+        its = replace(living(memories), words=np.full(memories, words, np.int16))
+        return LoadedNamespace(1, memories, words, its, {}, (postings, NO_POSTINGS))
 
     for memories, words, aside in ((9_999, 256, True), (9_999, 2, False), (20, 256, False)):
         with counting() as count:

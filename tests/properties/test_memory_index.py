@@ -167,9 +167,9 @@ def test_what_comes_is_put_behind_what_is_there() -> None:
     for seq in range(1, LANES + 2):
         rows.change(seq, ({}, {MODELS[0]: 1}))
         held = rows.followed(held, held.compare(rows.versions()), cut=1)
-        kept.append(held.passages[MODELS[0]].columns)
+        kept.append(held.passages[MODELS[0]].rows)
     assert all(columns is kept[0] for columns in kept[:LANES])
     assert kept[LANES] is not kept[0]
     assert held.passages[MODELS[0]].size_bytes == held.passages[MODELS[0]].at.nbytes + (
-        kept[LANES].whole.nbytes
+        kept[LANES].nbytes
     )

@@ -10,7 +10,7 @@ from relayer.memory_index.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, 
 
 DIM = 24
 MANY = 320
-LARGE = 16 * MANY
+LARGE = 128 * MANY
 NUMBERS = np.random.default_rng(7)
 
 
@@ -35,7 +35,7 @@ def check(passages: Passages, at: list[int], its: np.ndarray) -> None:
     anew = NO_PASSAGES.join([(np.array(at), its)])
     query = np.ones(DIM, np.float32) / np.float32(np.sqrt(DIM))
     assert passages.at.tolist() == at
-    assert np.array_equal(passages.units, anew.units)
+    assert np.array_equal(passages.codes, anew.codes)
     assert np.array_equal(passages.cosines(query), anew.cosines(query))
 
 
@@ -43,7 +43,7 @@ def test_one_that_changes_copies_no_other() -> None:
     before, its = held()
     new = vectors(1)
     after = without(before, 5).join([(np.array([5]), new)])
-    assert after.columns is before.columns
+    assert after.rows is before.rows
     others = [n for n in range(MANY) if n != 5]
     check(after, [*others, 5], np.concatenate([its[others], new]))
     check(before, list(range(MANY)), its)
@@ -57,11 +57,11 @@ def test_many_that_are_gone_leave_their_room(at_once: bool) -> None:
     after = before
     for some in [gone] if at_once else [[n] for n in gone]:
         after = without(after, *some)
-    assert after.columns is before.columns
+    assert after.rows is before.rows
     check(after, others, its[others])
     after = without(after, others[-1])
-    assert after.columns is not before.columns
-    assert after.columns.whole.nbytes < before.columns.whole.nbytes
+    assert after.rows is not before.rows
+    assert after.rows.nbytes < before.rows.nbytes
     check(after, others[:-1], its[others[:-1]])
 
 
@@ -100,7 +100,7 @@ class TestWhatMovesIsThereTwiceAndNotThreeTimes:
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert after.columns is not before.columns
+        assert after.rows is not before.rows
         assert most < after.size_bytes + before.size_bytes // 2
 
     def test_as_too_many_are_gone(self) -> None:

@@ -34,8 +34,8 @@ from tests.twins import (
 __all__ = ["twins"]  # a fixture
 
 DIM: Final = 64
-ROOM: Final = 200_000
-MUCH: Final = 2 * ROOM // (4 * DIM)  # vectors that take more
+ROOM: Final = 100_000
+MUCH: Final = 2 * ROOM // DIM  # vectors that take more
 
 
 async def long_memories(twins: Twins, count: int, parts: int) -> None:
@@ -85,7 +85,7 @@ class TestRoom:
             vectors += np.bincount(its.at, minlength=len(seqs))
         assert extent.vectors.tolist() == vectors.tolist()
         told, rooms = int(namespace.estimate_sizes(extent).sum()), held.passages.values()
-        spare = sum(its.columns.whole.nbytes - its.units.nbytes for its in rooms)
+        spare = sum(its.rows.codes.nbytes - its.codes.nbytes for its in rooms)
         assert held.size_bytes - spare <= told <= held.size_bytes
 
     async def test_what_has_none_is_not_read(
@@ -117,7 +117,7 @@ class TestRoom:
         """It is read beside it, as many changes are."""
         await twins.hold(TEAM)
         await long_memories(twins, 1, 50)
-        monkeypatch.setattr(resident_index, "CATCH_UP_BYTES_MAX", 50 * 4 * DIM)
+        monkeypatch.setattr(resident_index, "CATCH_UP_BYTES_MAX", 50 * DIM)
         assert await twins.residents(TEAM) is None
         await twins.check_alike()
 
@@ -126,7 +126,7 @@ class TestRoom:
     ) -> None:
         await long_memories(twins, 6, 30)
         await long_memories(twins, 1, 200)
-        monkeypatch.setattr(reading, "PAGE_BYTES", 80 * 4 * DIM)
+        monkeypatch.setattr(reading, "PAGE_BYTES", 80 * DIM)
         pages = calls_of(monkeypatch, "page")
         paged = await held_now(twins)
         assert sorted(seq for *_, seqs in pages for seq in seqs) == paged.memories.seq.tolist()

@@ -12,7 +12,7 @@ from relayer.query.speakers import add_speaker
 from relayer.query.terms import query_terms
 from relayer.record import Memory
 from tests.services import TEAM
-from tests.twins import Twins, twins
+from tests.twins import DIGITS, Twins, twins
 
 __all__ = ["twins"]  # a fixture
 
@@ -68,7 +68,7 @@ async def test_both_ways_to_search_agree(twins: Twins) -> None:
                 assert one.memory.text == other.memory.text, text
                 assert one.hit.speaker == other.hit.speaker
                 assert one.hit.period == other.hit.period
-                assert one.hit.score == pytest.approx(other.hit.score, abs=1e-5)
+                assert one.hit.score == pytest.approx(other.hit.score, abs=DIGITS)
 
 
 async def test_of_two_names_neither_is_lifted(twins: Twins) -> None:

@@ -295,11 +295,11 @@ class TestHolding:
         monkeypatch.setattr(sealed_index, "FIRST", 2)
         monkeypatch.setattr(sealed_index, "MOST", 2)
         held = choice.bench.services.memory_index.sealed
-        monkeypatch.setattr(held, "_bytes_max", 102_000)
+        monkeypatch.setattr(held, "_bytes_max", 26_000)
         some = await choice.recall(text="Anna tea sugar Hamburg Ben MW-4711 cellar", limit=50)
         assert some.degraded
         assert 0 < len(some.found) < 7
-        assert held.size_bytes <= 102_000
+        assert held.size_bytes <= 26_000
         caller = await choice.caller()
         with pytest.raises(Unavailable):
             await choice.bench.services.forgetting.forget_matching(
