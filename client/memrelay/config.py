@@ -137,7 +137,7 @@ class Settings:
         for name in _TEXTS:
             if not isinstance(values.get(name, ""), str):
                 raise ConfigError(f"In the profile {path}, {name} is a text.")
-        values["allow_insecure"] = _truth(values.get("allow_insecure", False))
+        values["allow_insecure"] = parse_switch(values.get("allow_insecure", False))
         settings = cls(**values)
         seen = trust_store_path(path, settings.account_id)
         kept = found or _is_writable(seen.parent)
@@ -209,13 +209,18 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _truth(value: object) -> bool:
+def parse_switch(value: object) -> bool:
+    """Return if `allow_insecure` of a profile, or its variable, is on.
+
+    Raises:
+        ConfigError: it is neither on nor off.
+    """
     # Not sets: a profile may hold a list here.
     if value in (True, "1", "true", "yes"):
         return True
     if value in (False, "0", "false", "no"):
         return False
-    raise ConfigError("MEMRELAY_ALLOW_INSECURE is 1 or 0.")
+    raise ConfigError("MEMRELAY_ALLOW_INSECURE, or allow_insecure in the profile, is 1 or 0.")
 
 
 def check_url(url: str, *, allow_insecure: bool = False) -> httpx.URL:

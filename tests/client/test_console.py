@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from memrelay.cli import main
+from memrelay.cli import EXIT_USAGE, main
 from memrelay.commands import console_server
 from memrelay.commands.console_server import Files, Forwarding, read_files, serve
 from memrelay.errors import ConfigError
@@ -182,3 +182,21 @@ def test_the_command_says_where_it_is_and_its_hash_and_ends_when_asked(
         "sha256": FILES.sha256,
     }
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize("said", ["ture", "on"])
+def test_a_switch_that_is_mistyped_is_refused_as_by_every_command(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: str,
+) -> None:
+    (tmp_path / "index.html").write_bytes(PAGE)
+    monkeypatch.setattr(console_server, "FOLDER", tmp_path)
+    monkeypatch.setenv("MEMRELAY_ALLOW_INSECURE", said)
+    profile = tmp_path / "profile.json"
+    profile.write_text("{}")
+    profile.chmod(0o600)
+    code = main(["console", "http://memory.example", "--profile", str(profile)])
+    assert code == EXIT_USAGE
+    assert "MEMRELAY_ALLOW_INSECURE" in capsys.readouterr().err

@@ -67,8 +67,8 @@ class TestKept:
         assert f"type `{shown['more']}`" in newcomer.err
 
         type_line(kept["undo"])
-        assert not newcomer.profile.exists()
         assert not newcomer.folder.exists()
+        assert not [*newcomer.profile.parent.glob("*profile*")], "nothing of it is left"
 
     def test_beside_the_memory_of_another_profile(
         self, newcomer: LocalMachine, tmp_path: Path

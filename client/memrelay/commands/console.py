@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from memrelay.commands.console_server import Forwarding, read_files, serve
 from memrelay.commands.parsers import Adder, parse_nonempty, whole
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path, read_profile
+from memrelay.config import VARIABLES, parse_switch, profile_path, read_profile
 from memrelay.errors import ConfigError
 
 
@@ -86,5 +86,5 @@ def _find_relayer(shell: Shell) -> tuple[str, bool]:
         raise ConfigError(
             "Name the relayer: `memrelay console URL`. With a profile, its relayer is taken."
         )
-    insecure = shell.environ.get("MEMRELAY_ALLOW_INSECURE", values.get("allow_insecure", False))
-    return url, insecure in (True, "1", "true", "yes")
+    said = shell.environ.get(VARIABLES["allow_insecure"]) or values.get("allow_insecure", False)
+    return url, parse_switch(said)

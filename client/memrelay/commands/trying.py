@@ -29,7 +29,7 @@ from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, cut, format_table, terminal_width
 from memrelay.commands.temporary_relayer import remove_abandoned, run_temporary_relayer
-from memrelay.config import Settings, expand_home, profile_path
+from memrelay.config import Settings, expand_home, profile_path, trust_store_path
 from memrelay.errors import ConfigError, MemrelayError, Starting
 from memrelay.extraction import finders
 from memrelay.importing.drafts import OMITTED
@@ -185,10 +185,12 @@ def _found_memory(shell: Shell) -> tuple[_Kept, Settings]:
     stop = shlex.join(["memrelay", "local", "stop", *_profile_option(shell)])
     close = shlex.join(["memrelay", "close", account.account_id, *_profile_option(shell)])
     # Others may have memories in a folder that was there before.
+    beside = (path, trust_store_path(path, account.account_id))
+    files = [str(one.with_name(name)) for one in beside for name in (one.name, f".{one.name}.lock")]
     undo = (
-        f"{stop} && {shlex.join(['rm', '-r', str(folder), str(path)])}"
+        f"{stop} && {shlex.join(['rm', '-rf', str(folder), *files])}"
         if is_new
-        else f"{close} && {shlex.join(['rm', str(path)])}"
+        else f"{close} && {shlex.join(['rm', '-f', *files])}"
     )
     return _Kept(account.account_id, settings.namespace, str(folder), str(path), undo), settings
 
