@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
 
 def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bool) -> int:
     as_json = False
+    if given[:1] == ["help"]:  # as many programs have it
+        given = [*given[1:], "--help"]
     try:
         open_streams()
         if given == ["--version"]:  # to build a parser takes as long as all the rest
@@ -71,7 +73,7 @@ def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bo
         if not as_json:
             _tell_times(args)
     except (MemrelayError, ValueError) as error:
-        _tell(error, as_json=as_json)
+        _tell(error, as_json=as_json, is_first=given[:1] == ["init"])
         return _exit_code(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -86,14 +88,18 @@ def _main(given: list[str], environ: Mapping[str, str] | None, *, is_process: bo
     return EXIT_OK
 
 
-def _tell(error: Exception, *, as_json: bool) -> None:
-    """Print one line, or with `--json` one JSON value in a line."""
+def _tell(error: Exception, *, as_json: bool, is_first: bool = False) -> None:
+    """Print one line, or with `--json` one JSON value in a line.
+
+    With `is_first`, there is no profile yet that the doctor could look at.
+    """
     told = _format_error(error)
     if isinstance(error, NotFound):  # the exit code says so, too
         told = error.message
     explains_itself = isinstance(error, NotStarted)
     if isinstance(error, TransportError) and not error.sent and not explains_itself:
-        told = f"{told.removesuffix('.')}; `memrelay doctor` says more."
+        advice = _NO_RELAYER if is_first else "`memrelay doctor` says more."
+        told = f"{told.removesuffix('.')}; {advice}"
     code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
     request_id = None
     if as_json and isinstance(error, ServerError):
@@ -103,6 +109,7 @@ def _tell(error: Exception, *, as_json: bool) -> None:
     tell_error(told, code=code, request_id=request_id, as_json=as_json)
 
 
+_NO_RELAYER = "does a relayer run there? `memrelay init --local` starts one of your own."
 # What is more particular comes first.
 _CODES: Mapping[type[Exception], str] = {
     TimedOut: "timed_out",

@@ -242,7 +242,8 @@ def check_url(url: str, *, allow_insecure: bool = False) -> httpx.URL:
         raise ConfigError("The relayer's URL has no query, fragment or password.")
     if parsed.scheme == "http" and not (allow_insecure or is_loopback(parsed.host)):
         raise ConfigError(
-            "Plain http would carry your memories readably; use https, or allow it explicitly."
+            "Plain http would carry your memories readably: use https. Where it is what you want,"
+            " MEMRELAY_ALLOW_INSECURE=1 allows it."
         )
     return parsed
 

@@ -132,7 +132,7 @@ def _read(url: str, token: str) -> Reading:
                     raise _Away(f"{url}/metrics answers far too much")
         return parse(body.decode("utf-8", "replace"), time.monotonic())
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
-        raise _Away(f"no relayer answers at {url} ({type(error).__name__})") from None
+        raise _Away(f"no relayer answers at {url}; `relayer doctor` says more") from error
     except NoMetrics as error:
         raise _Away(f"{url}/metrics: {error}") from None
 

@@ -68,12 +68,12 @@ def test_a_reader_is_not_probed(user: Machine) -> None:
 
 def test_without_a_profile(machine: Machine, capsys) -> None:
     found = machine.examine()
-    assert the_problem(found, "profile").command == "memrelay init URL"
+    assert the_problem(found, "profile").command == "memrelay init --local"
     assert [name for name in DEPENDENT if found[name].state != SKIPPED] == []
     assert machine.run("doctor") == EXIT_FAILED
     out, err = capsys.readouterr()
     assert "PROBLEM  profile" in out
-    assert "type:  memrelay init URL" in out
+    assert "type:  memrelay init --local" in out
     assert err == "memrelay: One thing is wrong.\n"
 
 
@@ -140,7 +140,7 @@ def test_commands_name_the_profile_that_was_given(user: Machine) -> None:
     assert the_problem(found, "identity").command == f"memrelay trust KEY --profile '{path}'"
     found = user.examine(profile=str(path.with_name("none.json")))
     command = unwrap(the_problem(found, "profile").command)
-    assert command.startswith("memrelay init URL --profile ")
+    assert command.startswith("memrelay init --local --profile ")
 
 
 @pytest.mark.parametrize("option", [("--agent", "../x"), ("--namespace", "x" * 200)])

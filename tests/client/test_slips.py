@@ -104,6 +104,38 @@ class TestArguments:
         told = refused(capsys, "keys")
         assert "say which action: list, add, admit, revoke, recovery, recover (see" in told
 
+    def test_the_first_guesses_of_somebody_new_lead_on(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+        assert main(["init", "http://127.0.0.1:9"], environ) == EXIT_FAILED
+        told = capsys.readouterr().err
+        assert "does a relayer run there? `memrelay init --local` starts one of your own." in told
+        assert main(["init", "http://memory.example"], environ) == EXIT_USAGE
+        assert "MEMRELAY_ALLOW_INSECURE=1 allows it" in capsys.readouterr().err
+        with pytest.raises(SystemExit) as done:
+            main(["help", "recall"], environ)
+        assert not done.value.code
+        assert capsys.readouterr().out.startswith("usage: memrelay recall")
+
+    def test_one_that_is_much_less_like_it_is_not_offered(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "; did you mean recall? (see" in refused(capsys, "recal", "tea")
+        assert "; did you mean --limit? (see" in refused(capsys, "recall", "tea", "--limt", "3")
+
+    def test_a_time_that_is_past_is_told_in_one_sentence(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        told = refused(capsys, "remember", "x", "--expires-at", "2020-05-04")
+        assert "2020-05-04 is 2020-05-04 00:00 " in told
+        assert ", which is past; write " in told
+
+    def test_a_setting_without_its_value_is_told_how(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert ": write redact=VALUE (see" in refused(capsys, "settings", "redact", "off")
+
     def test_an_option_of_all_that_is_mistyped(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "there is no option --help-al; did you mean --help-all" in refused(
             capsys, "--help-al"
@@ -212,6 +244,21 @@ class TestTexts:
         assert run("edit", memory_id, *argv, code=EXIT_USAGE) is None
         assert waiting.read() == NEXT
         assert run("get", memory_id)["text"] == GREEN
+
+    def test_an_edit_takes_the_text_behind_the_id(self, run: Machine) -> None:
+        memory_id = run.remember(GREEN)
+        assert run("edit", memory_id, "Anna", "prefers", "black tea.")["revision"] == 2
+        assert run.lines("get", memory_id) == ["Anna prefers black tea."]
+        run.lines("edit", memory_id, "water", "--text", "wine", code=EXIT_USAGE)
+        assert "Give the new text once" in run.err
+
+    def test_a_setting_may_be_written_as_an_option_is(self, run: Machine) -> None:
+        assert run("settings", "count-recalls=on")["settings"]["count_recalls"] is True
+
+    def test_an_agent_that_is_mistyped_is_not_made(self, run: Machine) -> None:
+        run("agents", "provision", "coder")
+        run.lines("recall", "tea", "--agent", "codr", code=EXIT_USAGE)
+        assert "Did you mean coder? `memrelay agents provision codr " in run.err
 
     def test_one_thing_is_not_given_two_values(self, run: Machine) -> None:
         memory_id = run.remember(GREEN, "--tag", "tea", "--metadata", "a=1")

@@ -37,7 +37,8 @@ def register(add: Adder) -> None:
 
 def _add_edit(parser: ArgumentParser) -> None:
     parser.add_argument("id", help=ID_HELP)
-    parser.add_argument("--text", help="the new text; - for standard input")
+    parser.add_argument("words", nargs="*", metavar="TEXT", help="the new text, if that changes")
+    parser.add_argument("--text", help="the same; - for standard input")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument(
         "--tag", action="extend", type=tags, metavar="TAG", help="instead of all; a,b or repeated"
@@ -81,8 +82,11 @@ def _add_review(parser: ArgumentParser) -> None:
 def edit(shell: Shell) -> None:
     """Correct a memory; what it said before stays in its history."""
     args = shell.args
+    if args.words and args.text is not None:
+        raise ConfigError("Give the new text once: behind the id, or with --text.")
+    text = " ".join(args.words) if args.words else args.text
     changes: dict[str, Any] = {
-        "text": None if args.text is None else _new_text(args.text),
+        "text": None if text is None else _new_text(text),
         "kind": args.kind,
         "tags": args.tag,
         "source": args.source,
@@ -94,7 +98,7 @@ def edit(shell: Shell) -> None:
     }
     cleared = args.clear or ()
     if not cleared and all(value is None for value in changes.values()):
-        raise ConfigError("Say what to change: --text TEXT, --kind, --tag … (see --help).")
+        raise ConfigError("Say what to change: a new text, --kind, --tag … (see --help).")
     for name in cleared:
         if changes[name] is not None:
             raise ConfigError(f"Give {name} or clear them, not both.")
@@ -114,7 +118,7 @@ def edit(shell: Shell) -> None:
 def _new_text(given: str) -> str:
     # An unset variable of a shell gives an empty text, which must not be taken for none.
     if not given.strip():
-        raise ConfigError("--text is empty.")
+        raise ConfigError("The new text is empty.")
     return storable(text_of([given]))
 
 
@@ -241,7 +245,8 @@ def _doubt_lines(memory: Doubtful, ids: Mapping[str, str]) -> Iterator[str]:
 
 def change_settings(shell: Shell) -> None:
     """Show the account's settings, for all its keys; change some."""
-    changes = {name: _value(name, text) for name, text in shell.args.setting}
+    given = [(name.replace("-", "_"), text) for name, text in shell.args.setting]
+    changes = {name: _value(name, text) for name, text in given}
     with shell.client() as client:
         found = client.change_settings(**changes) if changes else client.account_settings()
     values = found.to_json()
@@ -265,6 +270,7 @@ _SETTINGS: dict[str, tuple[str, ...] | None] = {
 
 
 def _value(name: str, text: str) -> Any:
+    """Return what a setting is set to."""
     if name not in _SETTINGS:
         raise ConfigError(f"There is no setting {name}; there are {', '.join(_SETTINGS)}.")
     words = _SETTINGS[name]

@@ -233,7 +233,7 @@ def pair(text: str) -> tuple[str, str]:
     """Return the two parts of KEY=VALUE."""
     key, separator, value = text.partition("=")
     if not key or not separator:
-        raise ArgumentTypeError("write KEY=VALUE")
+        raise ArgumentTypeError(f"write {key or 'KEY'}=VALUE")
     return key, value
 
 

@@ -24,6 +24,7 @@ from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.errors import ConfigError, Conflict, MemrelayError
+from memrelay.local_time import when
 from memrelay.models import Rotation
 from memrelay.operations.rotation import RESEALS
 from memrelay.sync_client import SyncMemoryClient
@@ -151,7 +152,7 @@ def _format_revoked(keys: Sequence[ChosenKey], agents: Sequence[str]) -> list[st
 
 
 def _lines(shown: dict[str, Any], progress: Rotation) -> list[str]:
-    lines = [f"epoch     {progress.epoch}, since {progress.to_json()['started_at']}"]
+    lines = [f"epoch     {progress.epoch}, since {when(progress.started_at)}"]
     if progress.total:
         lines.append(f"sealed    {progress.done} of {progress.total} under the newest keys")
     if progress.waiting_for_keys:

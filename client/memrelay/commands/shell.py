@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from memrelay.client import Limits
 from memrelay.commands.streams import ascii_only, printable, warn
-from memrelay.config import Settings, agent_path, is_loopback, profile_path
+from memrelay.config import Settings, agent_path, agent_paths, is_loopback, profile_path
 from memrelay.errors import ConfigError, MemrelayError, NotAllowed, Starting
 from memrelay.exchange import Repeating, is_refused
 from memrelay.sync_connection import SyncConnection
@@ -58,7 +58,11 @@ class Shell:
         if not path.exists():
             owner = ["--profile", self.args.profile] if self.args.profile else []
             command = shlex.join(["memrelay", "agents", "provision", agent, *owner])
-            raise ConfigError(f"There is no profile at {path}; make one with `{command}`.")
+            from memrelay.commands.suggestions import suggest  # noqa: PLC0415 - for a slip only
+
+            meant = suggest(agent, agent_paths(self.args.profile, self.environ))
+            told = [f"There is no profile at {path}.", meant[:1].upper() + meant[1:]]
+            raise ConfigError(" ".join(filter(None, [*told, f"`{command}` makes one."])))
         return path
 
     def client(

@@ -4,11 +4,12 @@ It does not own the refusal (`parsers.py`), for which alone it is imported.
 """
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 _SUGGESTIONS_MAX = 2
 _CHARS_MAX = 40  # comparing takes the product of both lengths
 _LIKENESS = 0.6
+_BEHIND_MAX = 0.2  # a second one that is less like it than that would only confuse
 
 # What other programs call it; of the names behind each, those that there are here count.
 _COMMANDS: Mapping[str, str] = {
@@ -101,4 +102,5 @@ def _likenesses(given: str, choices: Collection[str]) -> list[str]:
         return []
     names = {name.casefold(): name for name in choices if len(name) > 2}
     close = get_close_matches(given.casefold(), names, n=_SUGGESTIONS_MAX, cutoff=_LIKENESS)
-    return [names[name] for name in close]
+    likeness = {name: SequenceMatcher(None, given.casefold(), name).ratio() for name in close}
+    return [names[name] for name in close if likeness[name] >= likeness[close[0]] - _BEHIND_MAX]

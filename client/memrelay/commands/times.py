@@ -76,7 +76,7 @@ def parse_past(text: str) -> Moment:
     now = datetime.now(UTC)
     moment = read_time(text, now=now, leaning=_PAST)
     if moment.time > now + (_SKEW if moment.note is None else timedelta()):
-        raise ArgumentTypeError(f"{moment.note or moment} is still to come; write {FORMS_PAST}")
+        raise ArgumentTypeError(f"{_name(moment)} is still to come; write {FORMS_PAST}")
     return moment
 
 
@@ -85,8 +85,13 @@ def parse_future(text: str) -> Moment:
     now = datetime.now(UTC)
     moment = read_time(text, now=now, leaning=_FUTURE)
     if moment.time <= now:
-        raise ArgumentTypeError(f"{moment.note or moment} is past; write {FORMS_FUTURE}")
+        raise ArgumentTypeError(f"{_name(moment)} is past; write {FORMS_FUTURE}")
     return moment
+
+
+def _name(moment: Moment) -> str:
+    """Return a time as it was typed, and how it was read where that is something else."""
+    return str(moment) if moment.note is None else f"{moment.note}, which"
 
 
 def parse_span(text: str) -> timedelta:

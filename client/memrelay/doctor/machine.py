@@ -28,9 +28,8 @@ def check_profile(case: Case) -> Verdict:
             detail = f"{error} The profile is well: {' or '.join(wrong)} is wrong."
             return problem(detail, f"unset {' '.join(wrong)}")
         edit = f"${{EDITOR:-vi}} {shlex.quote(str(case.path))}"
-        mended = (
-            describe_repair(case.path, edit) if case.path.exists() else case.command("init URL")
-        )
+        begin = "init URL" if "MEMRELAY_URL" in case.environ else "init --local"
+        mended = describe_repair(case.path, edit) if case.path.exists() else case.command(begin)
         return problem(str(error), mended)
     place = str(case.path) if values else "the environment"
     return ok(f"{place}: key {case.settings.masked_key} of account {account}")
