@@ -213,7 +213,7 @@ export class Access {
   }
 }
 
-function readable(memory: Schemas["MemoryAnswer"]): Memory {
+function readable(memory: Schemas["ReadMemoryAnswer"]): Memory {
   return { ...memory, text: memory.text ?? texts.unreadable };
 }
 

@@ -3,7 +3,7 @@
 import type { Schemas } from "../../typescript/src/index.ts";
 
 /** A memory; one whose bytes were altered in the store has a text that says so. */
-export type Memory = Omit<Schemas["MemoryAnswer"], "text"> & { readonly text: string };
+export type Memory = Omit<Schemas["ReadMemoryAnswer"], "text"> & { readonly text: string };
 export type Hit = Memory & Omit<Schemas["ResultAnswer"], keyof Schemas["MemoryAnswer"]>;
 export type Explanation = NonNullable<Hit["explain"]>;
 export type Recalled = Omit<Schemas["RecallAnswer"], "results"> & { readonly results: readonly Hit[] };

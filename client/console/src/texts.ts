@@ -188,6 +188,9 @@ export const texts = {
     revision: "Revision",
     seen: "Said",
     seenTimes: (n: number) => (n === 1 ? "once" : `${n.toLocaleString("en")} times`),
+    recalled: "Recalled",
+    recalledTimes: (n: number, day?: string | null) =>
+      n === 0 ? "never since it is counted" : `${count(n, "time")}, last on ${day} (UTC)`,
     id: "Id",
     metadata: "Metadata",
     supersededBy: "Superseded by",

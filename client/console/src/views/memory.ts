@@ -151,6 +151,8 @@ class MemoryPage {
       [t.revision, memory.revision],
       [t.id, code(memory.id)],
     ];
+    const { recall_count: recalls } = memory; // where the account counts them
+    if (recalls !== undefined) rows.splice(-2, 0, [t.recalled, t.recalledTimes(recalls, memory.last_recalled_on)]);
     if (memory.superseded_by) rows.splice(3, 0, [t.supersededBy, linkTo(memory.superseded_by)]);
     for (const [name, value] of Object.entries(memory.metadata)) rows.push([name, value]);
     return h(

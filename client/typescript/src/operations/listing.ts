@@ -87,7 +87,7 @@ export class Listing extends Reading {
   get(
     id: string,
     options: InNamespace & { readonly revision?: number } = {},
-  ): Promise<Schemas["MemoryAnswer"]> {
+  ): Promise<Schemas["ReadMemoryAnswer"]> {
     const query = { revision: options.revision };
     return this.#one<"getMemory">(`/v1/memories/${segment(id)}`, query, options);
   }
