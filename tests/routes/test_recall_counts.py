@@ -1,5 +1,6 @@
 """Recalls that an account counts: by every route that recalls, and shown as far as a key reads."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -7,9 +8,12 @@ import numpy as np
 import pytest
 from litestar.types import ASGIApp
 
+from relayer.app import build_app
 from relayer.clock import utc_now
+from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
+from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.routes_scene import Answer, client, key_of, named
 from tests.signing import client_of, signer_of
 
@@ -119,6 +123,22 @@ async def test_memwals_routes_count_and_what_a_sort_cut_off_does_not(
     found = await ask(client, "/api/recall", query="tea", limit=1, sort="recent")
     assert [one["text"] for one in found["results"]] == ["Bob prefers black tea."]
     assert [(await read(client, one))[0] for one in (old, new)] == [1, 2]
+
+
+async def test_an_answer_counts_what_its_model_was_given(
+    storage: Storage, lean: Settings, client: httpx.AsyncClient, named: Answer, managed: NewKey
+) -> None:
+    await choose(client, named, count_recalls=True)
+    tea = await remember(client, named, "Anna prefers green tea.")
+    with openai_server() as server:
+        settings = replace(
+            lean, llm_model=CHAT_MODEL, openai_base_url=server.base_url, openai_api_key=API_KEY
+        )
+        async with client_of(build_app(storage, settings), signer_of(managed)) as asking:
+            await ask(asking, "/v1/ask", question="Which tea?")
+            await ask(asking, "/api/ask", question="Which tea?")
+            await ask(asking, "/v1/ask", question="Which tea?", as_of=utc_now().isoformat())
+    assert (await read(client, tea))[0] == 2
 
 
 async def test_a_recall_by_a_clients_own_vector_counts(
