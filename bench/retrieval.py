@@ -141,7 +141,9 @@ async def ingest(client: MemoryClient, memories: list[Line], how: str, run: Run)
             ids.append((await client.remember(item["text"], namespace=item["namespace"])).id)
             report(n, len(items))
     else:
-        ids = [s.id for s in await client.remember_many(items, progress=progress("stored"))]
+        # One request at a time, as an import does: neighbours have to be neighbours.
+        stored = await client.remember_many(items, progress=progress("stored"), concurrency=1)
+        ids = [s.id for s in stored]
     run.ingest_s = time.perf_counter() - started
     await client.wait(list(dict.fromkeys(ids)), timeout_s=1800.0)
     run.embedded_s = time.perf_counter() - started

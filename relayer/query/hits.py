@@ -27,8 +27,9 @@ class Hit:
         relevance: keyword score over the ideal one, 0–1.
         meaning, words, neighbours: what of the score came from its vector, from its own words and
             from memories beside it.
-        speaker, period: what being said by whom the query names, and being of a time that it
-            names, or naming it, added.
+        speaker: what being said by whom the query names added.
+        period: what being of a time that it names, or naming it, or being the first or the latest
+            where it asks for these, added.
         recency, importance: what age and importance added; the score is the sum of these seven.
         distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
         cosine: cosine similarity of its nearest passage, None without a vector.
@@ -68,6 +69,7 @@ def hits_of(
     found = evidence.found
     period = rank.prefer_periods(evidence.moments, spans, found, terms.days)
     speaker = rank.prefer_speaker(len(evidence.seqs), found, terms.speaker, is_role=terms.is_role)
+    period = period + rank.prefer_order(fused.score + speaker, evidence.moments, terms.order)
     scores, recency, importance = rank.weigh(
         fused.score + speaker + period, evidence.moments, evidence.importances, weights, now
     )

@@ -16,6 +16,7 @@ from relayer.database import recall as search
 from relayer.embedding.embedders import Vectors
 from relayer.query.heading import terms_of_speaker
 from relayer.query.mentions import span_terms
+from relayer.query.order import order_asked
 from relayer.query.periods import periods
 from relayer.query.query import Query
 from relayer.query.terms import QueryTerms, query_terms
@@ -33,9 +34,11 @@ def terms_and_spans(
     terms = QueryTerms((), (), 0)
     if query.mode != "vector":
         terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
-    # The caller's own formula has no place for a preference.
-    spans = periods(query.text, now) if query.leg_weights is None else ()
-    return (terms.with_days(span_terms(spans)) if terms.words and spans else terms), spans
+    if query.leg_weights is not None:  # the caller's own formula has no place for a preference
+        return terms, ()
+    if spans := periods(query.text, now):
+        return (terms.with_days(span_terms(spans)) if terms.words else terms), spans
+    return replace(terms, order=order_asked(query.text)), ()
 
 
 def name_tokens(keys: Sequence[tuple[int, NamespaceKey]], terms: QueryTerms) -> search.Tokens:

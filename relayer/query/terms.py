@@ -16,6 +16,7 @@ from itertools import chain, islice, pairwise
 from typing import Final, Literal
 
 from relayer.normalization import normalize
+from relayer.query.order import Order
 from relayer.settings import Limits
 from relayer.words import QueryWords, distinct_words, words
 from relayer.words.foreign import particles
@@ -54,7 +55,7 @@ class QueryTerms:
 
     It is asked by the first `query_words` of them. A memory that has all ordinals of `speaker` is
     of the one speaker that the query names, or of whom it addresses (`is_role`); one that has an
-    ordinal of `days` mentions a time that it names.
+    ordinal of `days` mentions a time that it names. `order` is what it asks for of several.
     """
 
     terms: Sequence[Term] = field(repr=False)
@@ -63,6 +64,7 @@ class QueryTerms:
     speaker: Sequence[int] = ()
     is_role: bool = False
     days: Sequence[int] = ()
+    order: Order | None = None
 
     @property
     def names(self) -> Sequence[str]:

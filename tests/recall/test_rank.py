@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from relayer.query.rank import (
+    ORDER_WEIGHT,
     ROLE_WEIGHT,
     SPEAKER_WEIGHT,
     Copies,
     Weights,
+    prefer_order,
     prefer_periods,
     prefer_speaker,
     weigh,
@@ -102,3 +104,13 @@ def test_copies_stand_behind(texts: list[str], kept: list[int]) -> None:
     assert [n for n, _ in found.kept] == kept
     assert sorted(found.kept + found.copies) == numbered
     assert [n for n, _ in found.copies] == sorted(n for n, _ in found.copies)
+
+
+def test_the_latest_or_the_first_of_the_best_comes_first() -> None:
+    scores, moments = np.array([0.9, 0.8, 1.0, 0.1]), np.array([30.0, 20.0, 20.0, 99.0]) * 86400
+    latest = prefer_order(scores, moments, "latest")
+    assert latest.tolist() == [ORDER_WEIGHT, 0.0, 0.0, 0.0], "the last is about something else"
+    assert prefer_order(scores, moments, "first").tolist() == [0.0, ORDER_WEIGHT, ORDER_WEIGHT, 0.0]
+    assert not prefer_order(scores, moments, None).any()
+    assert not prefer_order(scores, moments / 86400, "first").any(), "stored within a minute"
+    assert prefer_order(np.array([]), np.array([]), "first").tolist() == []

@@ -142,6 +142,19 @@ class TestTimes:
                 assert hits[0].memory.text == first, query
                 assert [f.hit.period for f in hits] == [0.2, 0, 0, 0], query
 
+    async def test_the_first_and_the_latest_of_several_come_first_and_all_are_found(
+        self, bench: Bench
+    ) -> None:
+        """capability 3.24: words of order prefer what happened first, or last."""
+        caller = await bench.caller(await bench.account())
+        for days in (20, 2, 400, 40):
+            at = bench.clock() - timedelta(days=days)
+            await bench.remember(caller, f"tea with Anna, {days}", event_time=at)
+        for query, days in (("first tea with Anna", 400), ("the latest tea with Anna", 2)):
+            hits = await found(bench, caller, query)
+            assert len(hits) == 4
+            assert (hits[0].memory.text, hits[0].hit.period) == (f"tea with Anna, {days}", 0.2)
+
     async def test_the_callers_own_formula_has_no_preference(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "tea with Anna")
