@@ -173,7 +173,7 @@ def test_a_profile_that_is_there_is_kept(machine, elsewhere):
     waiting = elsewhere.waiting.read_bytes()
     elsewhere.run("join", "--finish", "--account", account)
     elsewhere.run("join", elsewhere.url, code=EXIT_USAGE)
-    assert "exists" in elsewhere.err
+    assert "exists: there is a memory already. --profile FILE keeps another" in elsewhere.err
     # Killed between the profile and the end of what waited:
     elsewhere.waiting.write_bytes(waiting)
     elsewhere.waiting.chmod(0o600)

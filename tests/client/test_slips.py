@@ -131,6 +131,19 @@ class TestArguments:
         assert "2020-05-04 is 2020-05-04 00:00 " in told
         assert ", which is past; write " in told
 
+    @pytest.mark.parametrize(
+        ("argv", "told"),
+        [
+            (["trust"], "RELAYER_KEY is missing"),
+            (["keys", "revoke"], "KEY is missing"),
+            (["completion"], "memrelay: {bash,zsh,fish} is missing"),
+        ],
+    )
+    def test_an_argument_that_is_missing_is_named(
+        self, argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert f"{told} (see" in refused(capsys, *argv)
+
     def test_a_setting_without_its_value_is_told_how(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -45,7 +45,8 @@ def register(add: Adder) -> None:
     """Add the command."""
     parser = add("completion", completion, namespace=False, agent=False)
     parser.add_argument("shell", choices=(*SHELLS, _ASK), metavar="{bash,zsh,fish}")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="what is typed, for the scripts")
+    words = parser.add_argument("words", nargs="*", metavar="WORD", help="typed, for the scripts")
+    words.required = False  # as it is: Python names it among those that are missing
 
 
 def completion(shell: Shell) -> None:

@@ -85,6 +85,11 @@ def join(shell: Shell) -> None:
     path = profile_path(shell.args.profile, shell.environ)
     if shell.args.finish:
         return _finish(shell, path)
+    if path.exists() and not shell.args.replace:
+        raise ConfigError(
+            f"{path} exists: there is a memory already. --profile FILE keeps another beside it;"
+            " --replace makes a new key for this one."
+        )
     out = expand_home(shell.args.out) if shell.args.out else None
     is_drawn = out is not None and is_picture(out.name)
     if shell.args.qr or is_drawn:

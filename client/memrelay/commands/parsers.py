@@ -31,6 +31,9 @@ COMMAND, ACTION = "COMMAND", "ACTION"  # stand for one in the help
 Command = Callable[["Shell"], None]
 
 
+_REQUIRED = "the following arguments are required: "  # as the library says
+
+
 class Parser(ArgumentParser):
     """A parser that refuses by itself what it does not know: argparse leaves that to the first.
 
@@ -73,9 +76,17 @@ class Parser(ArgumentParser):
             message = f"say which {ACTION.lower()}: {', '.join(find_actions(self))}"
         elif message.endswith(f": {COMMAND}"):
             message = f"no {COMMAND.lower()} was named"
+        elif message.startswith(_REQUIRED):
+            names = [self._name_argument(n) for n in message.removeprefix(_REQUIRED).split(", ")]
+            message = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
         text = " ".join(f"{message.rstrip('.')} (see `{self.prog} --help`)".split())
         tell_error(text, code="arguments", as_json=self._is_json)
         sys.exit(EXIT_USAGE)
+
+    @staticmethod
+    def _name_argument(shown: str) -> str:
+        """Return an argument as pages write it."""
+        return shown if shown.startswith(("-", "{")) else shown.upper()
 
     def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
         option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
