@@ -28,8 +28,7 @@ from relayer.answers.reasoning import strip_reasoning
 from relayer.concurrency import pause_slot
 from relayer.errors import Unavailable, UpstreamOverloaded, UpstreamTimeout
 from relayer.parameters import Named, Parameters
-from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
-from relayer.telemetry.stages import Timed
+from relayer.telemetry.instruments import LLM_SECONDS, Timed, llm_failed
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from relayer.embedding.embedders import Coverage, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
 from relayer.embedding.runs import Runs
-from relayer.telemetry.stages import time_embedding
+from relayer.telemetry.instruments import time_embedding
 
 # The models were trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
 _PASSAGE_TOKENS: Final = 126

@@ -31,8 +31,7 @@ from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.embedding.remote import RemoteModel
 from relayer.errors import Unavailable
-from relayer.telemetry.instruments import count_embedding_failure
-from relayer.telemetry.stages import time_embedding
+from relayer.telemetry.instruments import count_embedding_failure, time_embedding
 
 _log = logging.getLogger(__name__)
 

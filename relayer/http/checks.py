@@ -63,7 +63,7 @@ from relayer.http.rate_limits import (
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
-from relayer.telemetry.stages import time_stage
+from relayer.telemetry.instruments import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, LookUp
 from relayer.tenants.key_uses import KeyUses

@@ -35,7 +35,7 @@ from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.redact import redact
 from relayer.sealed.keys import Namespace, NamespaceKey
-from relayer.telemetry.stages import time_stage
+from relayer.telemetry.instruments import time_stage
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 

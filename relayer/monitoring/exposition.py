@@ -28,7 +28,7 @@ from relayer.monitoring.readiness import Readiness
 from relayer.monitoring.single_flight import SingleFlight
 from relayer.telemetry import instruments
 from relayer.telemetry.dead_workers import read_lock
-from relayer.telemetry.deferred_counters import flush
+from relayer.telemetry.instruments import flush
 from relayer.telemetry.preallocation import COUNTS_FOLDER
 
 KEPT_S: Final = 5.0

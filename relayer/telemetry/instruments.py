@@ -1,19 +1,69 @@
 """Every counter, histogram and gauge of a relayer, but for those of requests by route.
 
-Not here: requests by route (`requests.py`), what is asked of the database when somebody looks
-(`monitoring/exposition.py`).
+Not here: requests by route (`requests.py`), spans (`tracing.py`), what the database is asked when
+somebody looks (`monitoring/exposition.py`), that a full disk ends no worker (`preallocation.py`).
 
 - A label's values are the fixed words that stand here; nothing of a tenant is ever one.
 - Every series is there from the start, so that the first count is seen as one; and a hot path looks
   no label up.
+- Counts are noted first and added up later: on a hot path, a note costs a tenth of a count. Whoever
+  reads the instruments flushes first; otherwise notes are flushed when there are many.
+- A count that the disk which workers share counts on refuses fails nobody's request.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, get_args
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
-from relayer.telemetry.deferred_counters import defer_increase
+from relayer.telemetry import tracing
+
+NOTES_MAX: Final = 1_024
+Count = Callable[[float], object]
+_values: list[tuple[Count, float]] = []
+_increases: list[tuple[Count, float]] = []
+
+
+def defer_observation(observe: Count, value: float) -> None:
+    """Observe this value soon."""
+    _values.append((observe, value))
+    if len(_values) >= NOTES_MAX:
+        flush()
+
+
+def defer_increase(count: Count, by: float = 1.0) -> None:
+    """Count so much more soon, together with what else there is of it by then."""
+    _increases.append((count, by))
+    if len(_increases) >= NOTES_MAX:
+        flush()
+
+
+def flush() -> None:
+    """Count everything that was noted."""
+    sums: dict[Count, float] = {}
+    for count, by in _pop_all(_increases):
+        sums[count] = sums.get(count, 0.0) + by
+    for count, by in sums.items():
+        _tell(count, by)
+    for observe, value in _pop_all(_values):
+        _tell(observe, value)
+
+
+def _pop_all(notes: list[tuple[Count, float]]) -> Iterator[tuple[Count, float]]:
+    """Yield all of them, each for one taker only, whichever threads there are."""
+    with suppress(IndexError):
+        while True:
+            yield notes.pop()
+
+
+def _tell(count: Count, value: float) -> None:
+    with suppress(OSError):
+        count(value)
+
 
 Stage = Literal[
     "request.check",
@@ -224,3 +274,62 @@ def _upstream_cause(words: str) -> str:
     if words.startswith("status "):
         return "status_5xx" if words.startswith("status 5") else "status_4xx"
     return _UPSTREAM.get(words, "invalid")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Timed:
+    """Measures what is inside, and makes a span of it where traces are on."""
+
+    __slots__ = ("_began_s", "_histogram", "_name", "_span")
+
+    def __init__(self, histogram: Histogram, name: str) -> None:
+        self._histogram = histogram
+        self._name = name
+        self._span: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        self._span = tracing.span(self._name)
+        if self._span is not None:
+            self._span.__enter__()
+        self._began_s = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        defer_observation(self._histogram.observe, time.perf_counter() - self._began_s)
+        if self._span is not None:
+            self._span.__exit__(kind, error, trace)
+
+
+def stage(name: Stage) -> Timed:
+    """Measure what is inside as this stage."""
+    return Timed(STAGES[name], name)
+
+
+def time_embedding(texts: int) -> Timed:
+    """Measure one call of the embedding model, and how many texts it is of."""
+    defer_observation(EMBEDDING_TEXTS.observe, texts)
+    return Timed(EMBEDDING_SECONDS, "embedding")
+
+
+Work = Callable[P, Coroutine[Any, Any, T]]
+
+
+def time_stage(name: Stage) -> Callable[[Work[P, T]], Work[P, T]]:
+    """Measure every call of a coroutine function as this stage."""
+
+    def decorate(work: Work[P, T]) -> Work[P, T]:
+        @wraps(work)
+        async def measure(*args: P.args, **kwargs: P.kwargs) -> T:
+            with stage(name):
+                return await work(*args, **kwargs)
+
+        return measure
+
+    return decorate

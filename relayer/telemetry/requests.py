@@ -15,7 +15,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Scope
 from prometheus_client import Counter, Gauge, Histogram
 
-from relayer.telemetry.deferred_counters import defer_increase, defer_observation
+from relayer.telemetry.instruments import defer_increase, defer_observation
 
 SERIES_MAX: Final = 4_096  # of routes, methods and statuses; far more than there are
 UNANSWERED: Final = 503

@@ -1,6 +1,6 @@
 """Spans of requests, their stages and jobs, for a collector of OpenTelemetry; off unless asked for.
 
-Not here: durations as metrics (`instruments.py`), where a stage begins and ends (`stages.py`).
+Not here: durations as metrics, and where a stage begins and ends (`instruments.py`).
 
 - A span has a fixed name, a route's template, a status, an id of a request or job. Nothing of a
   tenant is in one: no path, query, header, statement, address or message of an exception.

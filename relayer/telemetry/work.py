@@ -12,8 +12,7 @@ from typing import Final, Protocol, TypeVar, get_args
 
 from relayer.telemetry import tracing
 from relayer.telemetry.context import JOB
-from relayer.telemetry.deferred_counters import defer_observation
-from relayer.telemetry.instruments import JOB_SECONDS, Outcome
+from relayer.telemetry.instruments import JOB_SECONDS, Outcome, defer_observation
 
 log = logging.getLogger("relayer.jobs")
 

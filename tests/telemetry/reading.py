@@ -10,7 +10,7 @@ import httpx
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from relayer.telemetry.deferred_counters import flush
+from relayer.telemetry.instruments import flush
 from tests.life import WAIT_S_MAX
 
 

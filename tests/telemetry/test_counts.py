@@ -27,7 +27,7 @@ from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
 from relayer.sealed.envelope import blob_id
 from relayer.settings import Settings
-from relayer.telemetry import deferred_counters, instruments
+from relayer.telemetry import instruments
 from relayer.telemetry.work import observe
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
@@ -253,45 +253,45 @@ async def test_webhooks_that_take_an_event_and_that_do_not(make_bench: BenchMake
 
 
 def test_notes_are_counted_when_there_are_many_and_when_somebody_looks() -> None:
-    deferred_counters.flush()
+    instruments.flush()
     seen: list[float] = []
-    for n in range(deferred_counters.NOTES_MAX - 1):
-        deferred_counters.defer_observation(seen.append, n)
+    for n in range(instruments.NOTES_MAX - 1):
+        instruments.defer_observation(seen.append, n)
     assert seen == []
-    deferred_counters.defer_observation(seen.append, -1.0)
-    assert sorted(seen) == list(range(-1, deferred_counters.NOTES_MAX - 1))
-    deferred_counters.defer_observation(seen.append, 0.5)
+    instruments.defer_observation(seen.append, -1.0)
+    assert sorted(seen) == list(range(-1, instruments.NOTES_MAX - 1))
+    instruments.defer_observation(seen.append, 0.5)
     counted()
     assert seen[-1] == 0.5
 
 
 def test_increases_of_one_count_are_counted_together() -> None:
-    deferred_counters.flush()
+    instruments.flush()
     seen: list[float] = []
     for n in range(3):
-        deferred_counters.defer_increase(seen.append, n + 1)
+        instruments.defer_increase(seen.append, n + 1)
     other: list[float] = []
-    deferred_counters.defer_increase(other.append)
+    instruments.defer_increase(other.append)
     counted()
     assert (seen, other) == ([6.0], [1.0])
-    for _ in range(deferred_counters.NOTES_MAX):
-        deferred_counters.defer_increase(other.append, -1.0)
-    assert other == [1.0, -float(deferred_counters.NOTES_MAX)]
+    for _ in range(instruments.NOTES_MAX):
+        instruments.defer_increase(other.append, -1.0)
+    assert other == [1.0, -float(instruments.NOTES_MAX)]
 
 
 def test_notes_of_several_threads_are_counted_once_each() -> None:
-    deferred_counters.flush()
+    instruments.flush()
     seen: list[float] = []
 
     def noting(_: int) -> None:
         for _ in range(2_000):
-            deferred_counters.defer_increase(seen.append)
+            instruments.defer_increase(seen.append)
             if len(seen) % 7 == 0:
-                deferred_counters.flush()
+                instruments.flush()
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(noting, range(4)))
-    deferred_counters.flush()
+    instruments.flush()
     assert sum(seen) == 8_000
 
 
@@ -300,11 +300,11 @@ def test_what_cannot_be_counted_keeps_nobody_else_from_it() -> None:
         raise OSError("no space left")
 
     seen: list[float] = []
-    deferred_counters.defer_observation(seen.append, 1.0)
-    deferred_counters.defer_observation(full, 1.0)
-    deferred_counters.defer_increase(full)
-    deferred_counters.defer_observation(seen.append, 2.0)
-    deferred_counters.flush()
+    instruments.defer_observation(seen.append, 1.0)
+    instruments.defer_observation(full, 1.0)
+    instruments.defer_increase(full)
+    instruments.defer_observation(seen.append, 2.0)
+    instruments.flush()
     assert sorted(seen) == [1.0, 2.0]
 
 

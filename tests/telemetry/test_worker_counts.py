@@ -23,10 +23,10 @@ from relayer.telemetry.preallocation import preallocate
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 preallocate(os.environ)
 import relayer.monitoring.exposition
-from relayer.telemetry import deferred_counters, instruments, requests
+from relayer.telemetry import instruments, requests
 instruments.count_rejection("clock")
 instruments.INDEX_BYTES.set(1.0)
-deferred_counters.flush()
+instruments.flush()
 print("PROMETHEUS_MULTIPROC_DIR" in os.environ)
 """
 
