@@ -39,8 +39,7 @@ from relayer import concurrency
 from relayer.clock import Clock, to_ms
 from relayer.concurrency import ConcurrencyLimit
 from relayer.database import requests as statements
-from relayer.database.batches import Batches
-from relayer.database.pool import Database
+from relayer.database.pool import Batches, Database
 from relayer.errors import (
     NotAllowed,
     NotAuthenticated,

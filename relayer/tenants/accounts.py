@@ -25,9 +25,8 @@ import msgspec
 from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.database import recall_counts as recall_rows
-from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
-from relayer.database.pool import Connection, Database, Row
+from relayer.database.pool import Batches, Connection, Database, Row
 from relayer.errors import Corrupted, NotAuthenticated, NotFound
 from relayer.preferences import AccountSettings, parse_settings
 from relayer.sealed.grants import (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from relayer.database import batches
-from relayer.database.batches import Batches
+from relayer.database import pool
+from relayer.database.pool import Batches
 from relayer.errors import Unavailable
 
 
@@ -65,17 +65,17 @@ async def test_an_answer_is_never_older_than_its_question(asked: Asked) -> None:
 async def test_so_many_are_under_way_and_the_others_gather(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "SIZE_MAX", 3)
+    monkeypatch.setattr(pool, "SIZE_MAX", 3)
     asked.let.clear()
     together = Batches(asked)
     answers = [together.ask(n) for n in range(11)]
-    await asked.begun(batches.UNDER_WAY_MAX)
+    await asked.begun(pool.UNDER_WAY_MAX)
     for _ in range(5):
         await asyncio.sleep(0)
     assert asked.batches == [[0, 1, 2], [3, 4, 5]], "one that hangs does not keep the other way"
     asked.let.set()
     assert await asyncio.gather(*answers) == [2 * n for n in range(11)]
-    assert sorted(asked.batches[batches.UNDER_WAY_MAX :]) == [[6, 7, 8], [9, 10]]
+    assert sorted(asked.batches[pool.UNDER_WAY_MAX :]) == [[6, 7, 8], [9, 10]]
 
 
 async def test_where_many_servers_are_asked_nobody_fails_with_another() -> None:
@@ -106,11 +106,11 @@ async def test_where_many_servers_are_asked_nobody_waits_for_another(asked: Aske
 async def test_who_waits_is_told_when_everything_is_stopped(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "SIZE_MAX", 1)
+    monkeypatch.setattr(pool, "SIZE_MAX", 1)
     asked.let.clear()
     together = Batches(asked)
-    answers = [together.ask(n) for n in range(batches.UNDER_WAY_MAX + 3)]
-    await asked.begun(batches.UNDER_WAY_MAX)
+    answers = [together.ask(n) for n in range(pool.UNDER_WAY_MAX + 3)]
+    await asked.begun(pool.UNDER_WAY_MAX)
     for task in list(together._tasks):
         task.cancel()
     async with asyncio.timeout(30):
