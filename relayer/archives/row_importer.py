@@ -22,8 +22,7 @@ from relayer.database import imports as rows
 from relayer.database import revisions as revision_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import QuotaExceeded, Unavailable
-from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import ReceiptItem
+from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.journal.states import Change, change_states
 from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State, is_former_name

@@ -18,8 +18,7 @@ from relayer.clock import is_lasting
 from relayer.database import imports as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Row
-from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import ReceiptItem
+from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.portable import MovedState
 from relayer.record import state_of

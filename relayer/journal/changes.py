@@ -1,24 +1,98 @@
-"""One change of an account, as everything sees it that takes part in it.
+"""One change of an account, as everything sees it that takes part in it, and its receipts.
 
 Not here: how one begins and ends (`tenants/ledger.py`), what it does (`memories/`, `states.py`),
 the format of receipts (`sealed.receipts`).
 
 - A change has one time. All that it stores and signs says that one.
+- Each receipt is tied to the one before it.
 - Where the account's sequences and its chain of receipts stand, only this module moves. Who stores
   receipts stores `receipt_seq` and `receipt_head` beside them.
 """
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby
 
-from relayer.clock import Clock
+from relayer.clock import Clock, to_ms
 from relayer.database.accounts import Heads, lock_heads
 from relayer.database.pool import Connection
-from relayer.journal.receipts import Operation, ReceiptItem, next_receipt, sign_receipts
-from relayer.sealed.keys import Identity, Namespace
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.named import NamedKey, sign_namespace
-from relayer.sealed.receipts import Item
+from relayer.sealed.primitives import to_base64url
+from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 from relayer.sealed.states import SignedState, sign_state
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation: the name of what was done, by whom and when."""
+
+    account: AccountId
+    actor: PublicKey
+    op: str
+    time: datetime
+
+
+@dataclass(frozen=True)
+class ReceiptItem:
+    """A revision of a memory, an episode or a signed object, with the namespace of its receipt."""
+
+    memory_id: uuid.UUID
+    revision: int
+    blob_id: bytes
+    namespace_id: int
+    epoch: int
+
+
+def sign_receipts(
+    identity: Identity,
+    operation: Operation,
+    heads: Heads,
+    done: Iterable[ReceiptItem],
+    names: Mapping[int, Namespace],
+) -> tuple[list[tuple[int, bytes]], Heads]:
+    """Return one (seq, receipt) per namespace and epoch of what was done, and the heads then."""
+    ordered = sorted(done, key=lambda s: (s.namespace_id, s.epoch))
+    receipts: list[tuple[int, bytes]] = []
+    for (number, epoch), group in groupby(ordered, key=lambda s: (s.namespace_id, s.epoch)):
+        items = tuple(Item(s.memory_id, s.revision, to_base64url(s.blob_id)) for s in group)
+        signed, heads = next_receipt(identity, operation, heads, items, names[number], epoch)
+        receipts.append((heads.receipt_seq, signed))
+    return receipts, heads
+
+
+def next_receipt(
+    identity: Identity,
+    operation: Operation,
+    heads: Heads,
+    items: tuple[Item, ...],
+    namespace: Namespace | None = None,
+    epoch: int | None = None,
+) -> tuple[bytes, Heads]:
+    """Return the receipt that follows these heads, and the heads after it.
+
+    Its time is never before that of the receipt in front of it, whatever clock timed the operation.
+    """
+    time = heads.time(operation.time)
+    receipt = Receipt(
+        account=operation.account,
+        seq=heads.receipt_seq + 1,
+        previous=heads.receipt_head,
+        time_ms=to_ms(time),
+        op=operation.op,
+        actor=operation.actor,
+        namespace=namespace,
+        epoch=epoch,
+        items=items,
+        serial=heads.grant_serial,
+    )
+    signed = sign_receipt(identity, receipt)
+    after = replace(
+        heads, receipt_seq=receipt.seq, receipt_head=chain_hash(signed), changed_at=time
+    )
+    return signed, after
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from relayer.database import erasure as rows
 from relayer.database import queue
 from relayer.database import runs as run_rows
 from relayer.database.pool import Database, Row
-from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import ReceiptItem
+from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.record import name_when_gone
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace

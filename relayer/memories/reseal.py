@@ -32,8 +32,7 @@ from relayer.database.memories import OPAQUE
 from relayer.database.pool import Database, Row
 from relayer.database.vectors import LOST, NO_VECTOR, SENT, is_manual
 from relayer.errors import Corrupted
-from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import ReceiptItem
+from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.memories.indexing import PAGE, PAGE_BYTES
 from relayer.memories.opening import has_key, key_of, take_fitting
 from relayer.memories.sealing import fingerprint_of, index_entries

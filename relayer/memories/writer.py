@@ -27,8 +27,7 @@ from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound, QuotaExceeded, Unavailable
-from relayer.journal.changes import AccountChange
-from relayer.journal.receipts import ReceiptItem
+from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.journal.states import Change, change_states
 from relayer.memories.contradictions import settle
 from relayer.memories.eraser import erase_in, erase_made_of

@@ -17,9 +17,8 @@ from typing import Final, TypeVar
 from relayer.clock import Clock
 from relayer.database.pool import Connection, UniqueViolation
 from relayer.errors import Unavailable
-from relayer.journal.changes import AccountChange, Signing
+from relayer.journal.changes import AccountChange, Operation, Signing
 from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Operation
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts

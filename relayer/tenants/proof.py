@@ -1,6 +1,6 @@
 """An account's means to check its relayer: a checkpoint, names and bytes of what is stored.
 
-Not here: checking (the client's `verify`), the chain of receipts (`journal/receipts.py`). Nothing
+Not here: checking (the client's `verify`), the chain of receipts (`journal/changes.py`). Nothing
 is opened here, so none of it needs a namespace's key. Source: SPEC §15.
 """
 

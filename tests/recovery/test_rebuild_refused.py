@@ -215,7 +215,7 @@ class TestRefused:
             blob_store="postgres",
         )
         from relayer.database.accounts import Heads
-        from relayer.journal.receipts import Operation, next_receipt
+        from relayer.journal.changes import Operation, next_receipt
         from relayer.sealed.receipts import Item
 
         heads = Heads(9, 1, 99, bytes(32), 0, 0, 0, bench.clock())
