@@ -37,7 +37,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.related import RelatedMemories
 from relayer.memories.sealed_episodes import ALTERED, SealedEpisodes
 from relayer.memories.sealing import without_secrets
-from relayer.memories.writes import CONTENDED, Origin, Overtaken
+from relayer.memories.writer import CONTENDED, Origin, Overtaken
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.accounts import Accounts

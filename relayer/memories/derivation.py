@@ -32,8 +32,7 @@ from relayer.memories.consolidation_plan import (
 )
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import new_memory
-from relayer.memories.writer import Writer
-from relayer.memories.writes import Effects
+from relayer.memories.writer import Effects, Writer
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.tenants.ledger import Stale

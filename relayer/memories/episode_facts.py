@@ -30,8 +30,7 @@ from relayer.memories.intake import Intake, Remembered, Submission
 from relayer.memories.opening import Caller, Opener
 from relayer.memories.recognition import Stored, marked_memory
 from relayer.memories.sealed_episodes import SealedEpisodes
-from relayer.memories.writer import Writer
-from relayer.memories.writes import CONTENDED, Origin, Overtaken
+from relayer.memories.writer import CONTENDED, Origin, Overtaken, Writer
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId
 from relayer.settings import Limits

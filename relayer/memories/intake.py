@@ -39,14 +39,14 @@ from relayer.memories.sealing import (
     source_token,
     without_secrets,
 )
-from relayer.memories.writer import Writer
-from relayer.memories.writes import (
+from relayer.memories.writer import (
     CONTENDED,
     Beside,
     Committed,
     Effects,
     Gone,
     Origin,
+    Writer,
 )
 from relayer.query.heading import read_heading
 from relayer.record import PENDING, Draft, encode, new_id

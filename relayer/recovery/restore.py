@@ -32,8 +32,7 @@ from relayer.database.pool import Database
 from relayer.database.states import Link
 from relayer.errors import NotFound
 from relayer.memories.opening import Caller
-from relayer.memories.writer import RESTORE, Writer
-from relayer.memories.writes import Effects
+from relayer.memories.writer import RESTORE, Effects, Writer
 from relayer.record import UnknownVersion, decode
 from relayer.recovery.orphan_rows import OpenedBlob, episode_of, links_of, memory_of, merged_with
 from relayer.recovery.orphans import PAGE, Blob, Finder, Lost

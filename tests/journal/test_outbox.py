@@ -18,7 +18,7 @@ from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.journal.outbox import GRACE, PAGE
 from relayer.memories.revising import Edit
-from relayer.memories.writes import WORDS_FEW
+from relayer.memories.writer import WORDS_FEW
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from relayer.memories.writes import WORDS_FEW
+from relayer.memories.writer import WORDS_FEW
 from relayer.record import Draft
 from tests.editing import writer
 from tests.services import TEAM, Bench
