@@ -13,10 +13,8 @@ from typing import Final
 
 from relayer.normalization import normalize
 from relayer.settings import Limits
-from relayer.words.forms import forms_of, spellings_of
-from relayer.words.grouped import GroupedNumber, take_out_numbers
 from relayer.words.languages import ENGLISH, function_words, language_of, stems
-from relayer.words.spelling import fold
+from relayer.words.spelling import GroupedNumber, fold, forms_of, spellings_of, take_out_numbers
 from relayer.words.tokens import is_plain, terms_of
 
 INDEX_VERSION: Final = 5

@@ -1,6 +1,6 @@
 """Terms of a text between blanks: words, numbers, dates, identifiers, runs without blanks.
 
-Not here: how a text is spelled (`spelling`), numbers in groups (`grouped`), stems and function
+Not here: how a text is spelled  and grouped (`spelling`), stems and function
 words (`languages`).
 
 - An identifier is a term whole, in its dotted and slashed segments and in its parts, so that any of

@@ -17,7 +17,7 @@ from relayer.database import write_statement as rows
 from relayer.embedding import passages
 from relayer.embedding.passages import Splitter
 from relayer.settings import Limits
-from relayer.words import grouped, tokens, words
+from relayer.words import spelling, tokens, words
 from tests.services import Bench
 
 SIGNS = (
@@ -66,17 +66,19 @@ def test_secrets_and_numbers_are_those_of_the_whole_text(monkeypatch: pytest.Mon
     """Secrets stand at the ends of pieces as well, and go on behind them."""
     long = 'password="' + 9 * "aB3cD4 " + '" hf_' + 40 * "aB3" + " secret: " + 9 * "x7Yz1Q"
     found = [*texts(3, 200, 400), *(n * "é" + f" {long} https://u:{n * 'p'}@h" for n in range(80))]
-    whole = [(redact.redact(text), grouped.take_out_numbers(text)) for text in found]
+    whole = [(redact.redact(text), spelling.take_out_numbers(text)) for text in found]
     assert sum(bool(counts) for (_, counts), _ in whole) > 80
     for module in (chunks, redact):
         monkeypatch.setattr(module, "AT_ONCE", 64)
     monkeypatch.setattr(redact, "_BLANKS_WITHIN", 160)
-    assert [(redact.redact(text), grouped.take_out_numbers(text)) for text in found] == whole
+    assert [(redact.redact(text), spelling.take_out_numbers(text)) for text in found] == whole
 
 
 def test_no_number_in_groups_is_longer_than_what_is_looked_at() -> None:
     longest = "(+(" + " / ".join(16 * ["a" * 3 + "1" + "a" * 11])
-    assert max(len(found[0]) for found in grouped._GROUPED.finditer(longest)) < grouped._WRITTEN_MAX
+    assert (
+        max(len(found[0]) for found in spelling._GROUPED.finditer(longest)) < spelling._WRITTEN_MAX
+    )
 
 
 @pytest.mark.parametrize("text", ["one two  three\nfour five", "漢字" * 9, " a" * 9, "a " * 9])
@@ -139,8 +141,8 @@ def test_no_shape_is_looked_for_in_all_of_a_long_text(
     secrets = [Spy(shape) for shape, _ in secret_kinds.SHAPES]
     accepting = [accepts for _, accepts in secret_kinds.SHAPES]
     monkeypatch.setattr(redact, "SHAPES", tuple(zip(secrets, accepting, strict=True)))
-    others = [Spy(tokens._TOKEN), Spy(tokens._MORE_OF_TOKEN), Spy(grouped._GROUPED)]
-    names = [(tokens, "_TOKEN"), (tokens, "_MORE_OF_TOKEN"), (grouped, "_GROUPED")]
+    others = [Spy(tokens._TOKEN), Spy(tokens._MORE_OF_TOKEN), Spy(spelling._GROUPED)]
+    names = [(tokens, "_TOKEN"), (tokens, "_MORE_OF_TOKEN"), (spelling, "_GROUPED")]
     for (module, name), spy in zip(names, others, strict=True):
         monkeypatch.setattr(module, name, spy)
     redact.redact(text)

@@ -33,7 +33,7 @@ from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
 from relayer.query.terms import query_terms
 from relayer.sealed import keys
-from relayer.words import forms, grouped, languages, spelling, tokens, words
+from relayer.words import languages, spelling, tokens, words
 from tests.fuzz.loop import Parser
 from tests.fuzz.parsers.agreement import agreed
 
@@ -107,7 +107,7 @@ def _word_seeds() -> Iterator[bytes]:
 
 WORDS = Parser(
     (
-        *(periods, period_words, forms, grouped, languages, spelling, tokens),
+        *(periods, period_words, languages, spelling, tokens),
         *(redact, keys, client_keys),
     ),
     _word_seeds,
