@@ -1,6 +1,6 @@
 """A long text piece by piece: while Python is inside one call of its own, no other thread goes on.
 
-Not here: which work is given to a thread (`memories/offload.py`).
+Not here: which work is given to a thread (`concurrency.py`).
 """
 
 import re

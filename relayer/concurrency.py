@@ -1,18 +1,20 @@
-"""A limit on an account's concurrent requests: the others wait in a queue of their own.
+"""Slots for an account's requests, and threads for long computing: none holds up the others.
 
 Not here: how many requests there may be in a minute (`http/rate_limits.py`).
 
 - Whoever asks a lot waits for itself: another account's request never stands behind its queue.
 - A request that waits for somebody outside, a model say, gives its slot to the next meanwhile.
 - Queues are a process's own, and nothing is kept of an account without requests.
+- Much computing goes to a thread (`offload`). It helps where the work is of many short steps: a
+  thread that is inside one call of Python's own keeps the interpreter for itself.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from relayer.errors import RateLimited
 
@@ -124,3 +126,21 @@ async def pause_slot() -> AsyncIterator[None]:
         return
     async with slot.pause():
         yield
+
+
+# Work is measured in characters of a text that is looked through for secrets.
+OFFLOADED_MIN: Final = 16_384  # about ten milliseconds
+# What else there is to do, in such characters:
+HASHING: Final = 8  # a word for the index
+TURNING: Final = 4  # one number of a vector, for the first time
+PARSING: Final = 16  # a character of a query, for its words, tags and times
+OPENED_BYTES: Final = 64  # so many sealed bytes are opened in the time of one
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return the result of some computing of this size, in a thread when there is much of it."""
+    if size < OFFLOADED_MIN:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)

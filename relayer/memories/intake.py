@@ -15,11 +15,11 @@ from datetime import datetime
 from functools import partial
 
 from relayer.clock import to_ms
+from relayer.concurrency import offload
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database
 from relayer.errors import QuotaExceeded
-from relayer.memories.offload import offload
 from relayer.memories.recognition import (
     Known,
     Prepared,

@@ -23,13 +23,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.concurrency import TURNING, offload
 from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
-from relayer.memories.offload import TURNING, offload
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
 from relayer.memory_index.evidence import nearest_memories

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from relayer.blobs.store import BlobStore, verify_hash
+from relayer.concurrency import OPENED_BYTES, offload
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotAllowed, NotFound
-from relayer.memories.offload import OPENED_BYTES, offload
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from relayer.concurrency import HASHING, PARSING, TURNING, offload
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import FULL_COVERAGE, Coverage
-from relayer.memories.offload import HASHING, PARSING, TURNING, offload
 from relayer.memories.opening import Caller, Opener, take_fitting
 from relayer.memory_index import evidence as resident
 from relayer.memory_index.index import MemoryIndex

@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any, Final
 
 from relayer.clock import to_ms
+from relayer.concurrency import offload
 from relayer.database import memories as memory_rows
 from relayer.database import revisions as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound
 from relayer.journal.changes import AccountChange
 from relayer.memories.eraser import Eraser, erase_made_of
-from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import check_words, fingerprint_of, new_memory, without_secrets

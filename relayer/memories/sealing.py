@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final
 
 from relayer.clock import to_ms
+from relayer.concurrency import offload
 from relayer.database import memories as rows
 from relayer.errors import TooLarge
-from relayer.memories.offload import offload
 from relayer.query.heading import read_heading, speaker_terms
 from relayer.query.mentions import mention_terms, moment_of_saying
 from relayer.record import KINDS, Draft
