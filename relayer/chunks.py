@@ -4,12 +4,13 @@ Not here: which work is given to a thread (`concurrency.py`).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 AT_ONCE: Final = 65_536  # characters that a shape is looked for in, in one call: some milliseconds
 # Until when the next match has to begin, and how far is looked for it; of a text, from a place on.
 Window = Callable[[str, int], tuple[int, int]]
+Replace = Callable[[re.Match[str]], str]
 
 
 def fixed_window(longest: int) -> Window:
@@ -17,10 +18,17 @@ def fixed_window(longest: int) -> Window:
     return lambda text, at: (at + AT_ONCE, at + AT_ONCE + longest)
 
 
-def substitute(
-    pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str, window: Window
-) -> str:
-    """Return what `pattern.sub(replace, text)` does; no match is empty."""
+def substitute(shapes: Iterable[tuple[re.Pattern[str], Replace]], text: str, window: Window) -> str:
+    """Return what `pattern.sub(replace, text)` does with one shape after another.
+
+    No match is empty.
+    """
+    for pattern, replace in shapes:
+        text = _substitute_one(pattern, replace, text, window)
+    return text
+
+
+def _substitute_one(pattern: re.Pattern[str], replace: Replace, text: str, window: Window) -> str:
     if len(text) <= AT_ONCE:
         return pattern.sub(replace, text)
     kept, done, at = list[str](), 0, 0

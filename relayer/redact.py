@@ -39,9 +39,8 @@ def redact(text: str) -> tuple[str, dict[str, int]]:
     """Return `text` with a mark like `[redacted:aws-key]` for each secret, and counts by type."""
     found: Counter[str] = Counter()
     text = _without_private_keys(text, found)
-    for shape, accepts in SHAPES:
-        text = substitute(shape, _mark_with(accepts, found), text, _window)
-    return text, dict(found)
+    shapes = ((shape, _mark_with(accepts, found)) for shape, accepts in SHAPES)
+    return substitute(shapes, text, _window), dict(found)
 
 
 def _window(text: str, at: int) -> tuple[int, int]:

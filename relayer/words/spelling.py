@@ -186,7 +186,7 @@ def take_out_numbers(text: str) -> tuple[str, list[GroupedNumber]]:
         found.append(GroupedNumber("".join(groups), groups))
         return " "
 
-    return substitute(_GROUPED, take, text, fixed_window(_WRITTEN_MAX)), found
+    return substitute([(_GROUPED, take)], text, fixed_window(_WRITTEN_MAX)), found
 
 
 def _is_one(written: str, groups: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """Terms of a text between blanks: words, numbers, dates, identifiers, runs without blanks.
 
-Not here: how a text is spelled  and grouped (`spelling`), stems and function
-words (`languages`).
+Not here: other spellings, and numbers in groups (`spelling`); stems and function words
+(`languages`).
 
 - An identifier is a term whole, in its dotted and slashed segments and in its parts, so that any of
   them finds it. Hyphens, underscores and humps are taken out of the whole: `fooBar` is `foo_bar`.
