@@ -37,6 +37,7 @@ from tests.openai_server import API_KEY, CHAT_MODEL, Step, openai_server
 from tests.outside import Outside
 from tests.processes import running_relayer
 from tests.reference import b64url, compact, hash_256
+from tests.twins import DIGITS
 
 RECEIPTS = "SELECT object FROM receipts WHERE account_id = $1"
 EARLY = "The lighthouse keeper prefers chamomile."
@@ -427,7 +428,7 @@ def it_moves(life: Life) -> None:
         assert [named for named, _ in results] == [named for named, _ in found[who]], who
         # One relayer may hold the namespace in memory, which rounds otherwise than a statement.
         scores = [score for _, score in found[who]]
-        assert [score for _, score in results] == pytest.approx(scores, abs=1e-4), who
+        assert [score for _, score in results] == pytest.approx(scores, abs=DIGITS), who
     again = life.run("import", str(archive))
     assert (again["imported"], again["unchanged"]) == (0, arrived["imported"])
     ops = Counter(receipt["op"] for receipt in life.here.receipts())
