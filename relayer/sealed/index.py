@@ -27,7 +27,7 @@ def token(key: NamespaceKey, field: Field, term: str) -> int:
 def tokens(key: NamespaceKey, field: Field, terms: Iterable[str]) -> list[int]:
     """Return the token of each of these terms: a long text has some hundred thousand."""
     encoded = [term.encode() for term in terms]
-    digests = macs(8, key.index, "token", field.encode(), lasts=encoded)
+    digests = macs(8, key.index, "token", field.encode(), each=encoded)
     return [int.from_bytes(digest, "big", signed=True) for digest in digests]
 
 
@@ -127,7 +127,8 @@ def fingerprints(
     """Return the fingerprint of a text as each of these kinds."""
     normal = " ".join(normalize("NFC", text).split()).encode()
     when = b"" if event_time_ms is None else str(event_time_ms).encode()
-    return [mac(16, key.fingerprint, "fact", kind.encode(), when, normal) for kind in kinds]
+    each = [kind.encode() for kind in kinds]
+    return macs(16, key.fingerprint, "fact", each=each, behind=(when, normal))
 
 
 def idempotency_mark(

@@ -10,7 +10,7 @@ Not here: key hierarchy (`keys`), formats (`envelope`, `objects`, `unlock`).
 import hashlib
 import os
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn, SupportsIndex
 
 from nacl import bindings
@@ -65,12 +65,20 @@ def mac(size: int, key: bytes, label: str, *parts: bytes) -> bytes:
     return _keyed_hash(size, key, label, parts).digest()
 
 
-def macs(size: int, key: bytes, label: str, *parts: bytes, lasts: Iterable[bytes]) -> list[bytes]:
-    """Return `mac` with each of `lasts` as its last part; the common part is hashed once."""
+def macs(
+    size: int,
+    key: bytes,
+    label: str,
+    *parts: bytes,
+    each: Iterable[bytes],
+    behind: Sequence[bytes] = (),
+) -> list[bytes]:
+    """Return `mac` of `parts`, one of `each`, and `behind`; the common part is hashed once."""
     common, found = _keyed_hash(size, key, label, parts), []
-    for last in lasts:
+    rest = b"".join(map(lp, behind))
+    for one in each:
         digest = common.copy()
-        digest.update(lp(last))
+        digest.update(lp(one) + rest)
         found.append(digest.digest())
     return found
 
