@@ -25,11 +25,11 @@ from relayer.http import middleware
 from relayer.http.checks import ACCESS, Guard
 from relayer.http.cross_origin import CrossOrigin
 from relayer.http.dispatch import Made, call_plainly, spare_work
-from relayer.http.headers import header
 from relayer.http.openapi import Document
 from relayer.http.pages import Pages
 from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
+from relayer.http.requests import RequestCounts, header
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.monitoring.exposition import Exposition
@@ -41,7 +41,6 @@ from relayer.sealed.keys import Identity
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
-from relayer.telemetry.requests import RequestCounts
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.granting import Granting

@@ -49,7 +49,6 @@ from relayer.errors import (
     UpgradeRequired,
 )
 from relayer.http import sui
-from relayer.http.headers import header
 from relayer.http.rate_limits import (
     OF_KEY,
     STATE,
@@ -59,6 +58,7 @@ from relayer.http.rate_limits import (
     weight_with_text,
     windows,
 )
+from relayer.http.requests import header
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings

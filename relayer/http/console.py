@@ -19,7 +19,7 @@ from typing import Final
 
 from litestar.types import Scope
 
-from relayer.http.headers import header
+from relayer.http.requests import header
 
 FOLDER: Final = Path(__file__).parent / "console-files"
 PAGE: Final = "index.html"

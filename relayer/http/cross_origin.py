@@ -19,7 +19,7 @@ from typing import Any, Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from relayer.telemetry.requests import route_of
+from relayer.http.requests import route_of
 
 CROSS_ORIGIN: Final = "cross_origin"  # in a request's state: the listed origin that asks, or None
 

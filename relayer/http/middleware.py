@@ -26,12 +26,11 @@ from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Sco
 from relayer import concurrency, logs
 from relayer.errors import BadRequest, RelayerError, Unavailable
 from relayer.http import bodies, cross_origin, rate_limits
-from relayer.http.headers import header
+from relayer.http.requests import RequestCounts, header, method_of, route_of
 from relayer.settings import Limits
 from relayer.telemetry import context, tracing
 from relayer.telemetry.instruments import count_rejection
 from relayer.telemetry.rejections import cause_of, cause_of_status
-from relayer.telemetry.requests import RequestCounts, method_of, route_of
 
 log = logging.getLogger("relayer.http")
 

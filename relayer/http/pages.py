@@ -23,10 +23,10 @@ from markupsafe import Markup
 
 from relayer import __version__
 from relayer.http.console import PAGE, Console
-from relayer.http.headers import header
 from relayer.http.middleware import HEADERS
 from relayer.http.public_url import PublicUrl
 from relayer.http.reference import reference
+from relayer.http.requests import header
 
 STYLE: Final = Markup("""
 :root{color-scheme:light dark;--back:#fff;--text:#1b1f24;--faint:#59636e;--line:#d5dbe1;

@@ -1,7 +1,7 @@
 """Every counter, histogram and gauge of a relayer, but for those of requests by route.
 
-Not here: requests by route (`requests.py`), spans (`tracing.py`), what the database is asked when
-somebody looks (`monitoring/exposition.py`), that a full disk ends no worker (`preallocation.py`).
+Not here: requests by route (`http/requests.py`), spans (`tracing.py`), what the database is asked
+when somebody looks (`monitoring/exposition.py`), full disks (`preallocation.py`).
 
 - A label's values are the fixed words that stand here; nothing of a tenant is ever one.
 - Every series is there from the start, so that the first count is seen as one; and a hot path looks

@@ -22,13 +22,13 @@ from relayer.clock import utc_now
 from relayer.database import queue
 from relayer.errors import NotAuthenticated, NotFound, RelayerError, Unavailable
 from relayer.http.middleware import RequestMiddleware
+from relayer.http.requests import RequestCounts
 from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.keys import Identity, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import instruments
 from relayer.telemetry.rejections import cause_of
-from relayer.telemetry.requests import RequestCounts
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signed_headers, signer_of

@@ -23,7 +23,8 @@ from relayer.telemetry.preallocation import preallocate
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 preallocate(os.environ)
 import relayer.monitoring.exposition
-from relayer.telemetry import instruments, requests
+from relayer.http import requests
+from relayer.telemetry import instruments
 instruments.count_rejection("clock")
 instruments.INDEX_BYTES.set(1.0)
 instruments.flush()

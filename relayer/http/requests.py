@@ -1,7 +1,9 @@
-"""Requests by route: how many, how long each took, how many are under way.
+"""A request as it came, and counts of requests: how many, how long, how many are under way.
 
-Not here: what else is counted (`instruments.py`), who may see it (`routes/metrics.py`).
+Not here: what else is counted (`telemetry/instruments.py`), who may see it (`routes/metrics.py`);
+what a header says, and which may be there once only (`checks.py`).
 
+- A header is looked for as it was sent, without an object of all of them: few requests need that.
 - A request counts from when its route is known, so one without a route does not: an app-level guard
   notes the beginning, and what surrounds all routes the end. As middleware of the framework, which
   puts two further layers around each, it took a twentieth of a signed request.
@@ -16,6 +18,15 @@ from litestar.types import Scope
 from prometheus_client import Counter, Gauge, Histogram
 
 from relayer.telemetry.instruments import defer_increase, defer_observation
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return a header's value, of several the first; `name` in lower case, as the server has it."""
+    for its, value in scope["headers"]:
+        if its == name:
+            return value.decode("latin-1")
+    return None
+
 
 SERIES_MAX: Final = 4_096  # of routes, methods and statuses; far more than there are
 UNANSWERED: Final = 503
