@@ -29,6 +29,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -107,7 +108,7 @@ class SignedHeaders:
         """Return the nonce, which counts once."""
         return uuid.UUID(self.nonce_text)
 
-    @property
+    @cached_property
     def account(self) -> AccountId | None:
         """Return the account that is named, if one is."""
         return parse_account(self.account_text) if self.account_text else None
