@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from relayer.telemetry import context
+from relayer.telemetry import tracing
 
 log = logging.getLogger("relayer")
 
@@ -71,7 +71,7 @@ def _line(
         "level": level,
         "logger": logger,
         "message": message,
-        **context.members(),
+        **tracing.members(),
         **members,
     }
     if _AS_IS.issuperset(map(type, line.values())):

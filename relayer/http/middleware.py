@@ -28,7 +28,7 @@ from relayer.errors import BadRequest, RelayerError, Unavailable
 from relayer.http import bodies, cross_origin, rate_limits
 from relayer.http.requests import RequestCounts, header, method_of, route_of
 from relayer.settings import Limits
-from relayer.telemetry import context, tracing
+from relayer.telemetry import tracing
 from relayer.telemetry.instruments import count_rejection
 from relayer.telemetry.rejections import cause_of, cause_of_status
 
@@ -221,16 +221,16 @@ class RequestMiddleware:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        request_id = context.request_id(
+        request_id = tracing.request_id(
             [value for name, value in scope["headers"] if name == b"x-request-id"]
         )
         scope.setdefault("state", {})["request_id"] = request_id
-        token = context.REQUEST.set(request_id)
+        token = tracing.REQUEST.set(request_id)
         try:
             with tracing.span("request", **{"memrelay.request_id": request_id}) or nullcontext():
                 await self._watch(scope, receive, send, request_id)
         finally:
-            context.REQUEST.reset(token)
+            tracing.REQUEST.reset(token)
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started, took_s = time.monotonic(), 0.0

@@ -2,6 +2,8 @@
 
 Not here: durations as metrics, and where a stage begins and ends (`instruments.py`).
 
+- Every line that is logged can name the request or job that the present task works on. An id names
+  work, never a tenant: a request's is random or the client's own, a job's a number.
 - A span has a fixed name, a route's template, a status, an id of a request or job. Nothing of a
   tenant is in one: no path, query, header, statement, address or message of an exception.
 - Nobody outside continues a trace here or decides that one is kept: `traceparent` is not read.
@@ -12,10 +14,39 @@ Not here: durations as metrics, and where a stage begins and ends (`instruments.
 import asyncio
 import logging
 import os
+import re
 import threading
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
+
+REQUEST: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
+JOB: Final[ContextVar[int | None]] = ContextVar("job_id", default=None)
+
+_TAKEN: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+
+
+def request_id(sent: list[bytes]) -> str:
+    """Return the id of a request: the client's own if it is short and plain, else a new one.
+
+    `sent` are the values of its `x-request-id` headers.
+    """
+    if len(sent) == 1 and _TAKEN.fullmatch(sent[0]):
+        return sent[0].decode()
+    return str(uuid.uuid4())
+
+
+def members() -> dict[str, str | int]:
+    """Return the members of a log line that name the work at hand."""
+    found: dict[str, str | int] = {}
+    if (request := REQUEST.get()) is not None:
+        found["request_id"] = request
+    if (job := JOB.get()) is not None:
+        found["job_id"] = job
+    return found
+
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

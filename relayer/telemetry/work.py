@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from typing import Final, Protocol, TypeVar, get_args
 
 from relayer.telemetry import tracing
-from relayer.telemetry.context import JOB
 from relayer.telemetry.instruments import JOB_SECONDS, Outcome, defer_observation
+from relayer.telemetry.tracing import JOB
 
 log = logging.getLogger("relayer.jobs")
 

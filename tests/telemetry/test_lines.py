@@ -21,7 +21,7 @@ from relayer.app import build_app
 from relayer.logs import JsonFormatter
 from relayer.settings import Settings
 from relayer.storage import Storage
-from relayer.telemetry import context
+from relayer.telemetry import tracing
 from relayer.telemetry.work import observe
 from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signer_of, well_formed
@@ -164,7 +164,7 @@ async def test_every_line_of_a_request_has_its_id(
     }
     assert routes["request-one"] == "/v1/remember"
     assert routes["request-two"] == "/v1/memories/{memory_id}"
-    assert context.REQUEST.get() is None, "nothing of it is left behind"
+    assert tracing.REQUEST.get() is None, "nothing of it is left behind"
 
 
 async def test_a_refused_request_says_by_which_code_and_cause(
