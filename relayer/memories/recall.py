@@ -13,7 +13,7 @@ Not here: what is asked (`query.query`), what it is looked up by (`query.lookup`
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from relayer.concurrency import HASHING, PARSING, TURNING, offload
@@ -27,6 +27,7 @@ from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.lookup import name_tokens, scopes_of, terms_and_spans, with_vectors
+from relayer.query.order import Event, event_asked
 from relayer.query.query import Query
 from relayer.query.speakers import add_speaker
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms
@@ -42,6 +43,9 @@ from relayer.tenants.namespaces import Namespaces
 ANSWER_BYTES_MAX: Final = 16 * 2**20  # sealed, of what is opened for one answer
 PAGE_MAX: Final = 25  # memories that are read at once, each of up to a MiB
 PAGE_MIN: Final = 10  # further ones when copies leave room
+BEGINNING: Final = datetime(1, 1, 1, tzinfo=UTC)
+EVENT_NEAR: Final = 0.5  # of a memory that is surely of the event that a query names
+EVENT_HITS: Final = 20  # that are looked at for an event: whether time tells them apart
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 END_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of either end
@@ -80,6 +84,7 @@ class _Prepared:
     Attributes:
         keys: (namespace number, key) of every epoch.
         spans: the times that it names.
+        event: what it asks to be before or after, where it names no time.
         scopes: it, as each namespace and epoch knows it, but for its vectors.
         held: its namespaces, where all of them are in memory.
     """
@@ -88,6 +93,7 @@ class _Prepared:
     keys: Sequence[tuple[int, NamespaceKey]]
     terms: QueryTerms
     spans: Sequence[tuple[datetime, datetime]]
+    event: Event | None
     scopes: Sequence[search.Scope]
     held: Sequence[LoadedNamespace] | None
     vectors: QueryVectors
@@ -189,6 +195,9 @@ class RecallService:
     async def _search(self, caller: Caller, query: Query) -> _Ranking:
         """Return everything found and relevant enough."""
         prepared = await self._prepare(caller, query)
+        if prepared.event is not None:
+            spans = await self._find_event(caller, query, prepared.event, prepared.now)
+            prepared = replace(prepared, spans=spans)
         most = 2 * query.limit + SPARE_HITS
         rankings = [
             await self._rank(caller.access, query, prepared, end, most)
@@ -200,6 +209,24 @@ class RecallService:
         known = prepared.known if both else None
         return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
 
+    async def _find_event(
+        self, caller: Caller, query: Query, event: Event, now: datetime
+    ) -> Sequence[tuple[datetime, datetime]]:
+        """Return the span before or after an event, if a memory is surely of it: by a look at it.
+
+        It is looked for as if nothing else was asked, and counts from the nearest memory's time.
+        """
+        look = replace(query, text=event.text, goal=None, min_relevance=0.0)
+        prepared = await self._prepare(caller, look)
+        found = await self._rank(caller.access, look, prepared, 0, EVENT_HITS)
+        moments = [hit.moment for hit in found]
+        if not found or 1.0 - found[0].distance < EVENT_NEAR:
+            return ()
+        if len(moments) > 1 and max(moments) - min(moments) < rank.ORDERED_SECONDS_MIN:
+            return ()
+        moment = datetime.fromtimestamp(moments[0], UTC)
+        return [(BEGINNING, moment) if event.before else (moment + timedelta(microseconds=1), now)]
+
     async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
         """Find its words, times and speaker; hash it, while it is embedded beside this thread."""
         keys, has_records = await self._keys(caller, query.namespaces)
@@ -207,6 +234,7 @@ class RecallService:
         numbers = sorted({number for number, _ in keys})
         held = await self._find_loaded(caller.access, keys, numbers, has_records=has_records)
         terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
+        event = None if spans or query.leg_weights is not None else event_asked(query.text)
         terms, embedded = await self._find_speaker(caller.access, query, keys, terms, held)
         embedding = asyncio.ensure_future(
             self._embed(caller, replace(query, text=embedded), numbers)
@@ -223,7 +251,7 @@ class RecallService:
         finally:
             embedding.cancel()
         known = known or self._coverage(query, vectors.used)
-        return _Prepared(now, keys, terms, spans, scopes, held, vectors, known)
+        return _Prepared(now, keys, terms, spans, event, scopes, held, vectors, known)
 
     async def _find_loaded(
         self,

@@ -33,6 +33,7 @@ class Hit:
         recency, importance: what age and importance added; the score is the sum of these seven.
         distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
         cosine: cosine similarity of its nearest passage, None without a vector.
+        moment: when it happened, or was stored, seconds since 1970.
         matched: ordinals of the query's words that it holds.
     """
 
@@ -47,6 +48,7 @@ class Hit:
     recency: float
     importance: float
     distance: float
+    moment: float
     cosine: float | None
     matched: Sequence[str] = field(repr=False)
 
@@ -88,6 +90,7 @@ def hits_of(
         recency,
         importance,
         1.0 - nearness,
+        evidence.moments,
     )
     matched = _match_words(found[~np.isin(found[:, 1], terms.speaker)], order, terms.words)
     cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]

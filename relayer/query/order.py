@@ -1,4 +1,4 @@
-"""Recognition of a query for the first or the latest of several, in ten languages.
+"""Recognition of a query for the first or the latest of several, or for before or after an event.
 
 Not here: the spans of time that a query names (`periods`), what order adds to a score (`rank`).
 
@@ -7,7 +7,7 @@ Not here: the spans of time that a query names (`periods`), what order adds to a
 """
 
 import re
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from relayer.normalization import normalize
 
@@ -33,6 +33,31 @@ _LATEST: Final = re.compile(
     r"|最近一次|最后一次|最後一次|最新|上次|最後|前回"
 )
 _DURATION: Final = re.compile(r"\bhow long\b|\blasts?\b.{0,3}\b(?:for|until|till)\b")
+
+_OF_SOMEBODY: Final = (
+    "the|my|our|his|her|their|we|i|he|she|they|die|der|das|dem|den|mein|meine|meinem|meiner|unser"
+    "|unsere|unserem|unserer|ich|wir|er|sie|le|la|les|mon|ma|notre|nous|je|el|los|mi|nuestra|nuestro"
+)
+_EVENT: Final = re.compile(
+    r"\b(?:(?P<before>before|until|till|bevor|vor|bis|avant|antes de(?: que)?)"
+    r"|after|since|nach|nachdem|seit|après|depuis|después de(?: que)?|desde) "
+    rf"(?P<event>(?:(?:{_OF_SOMEBODY})\b|[ld]['’])[^?!.,;:]{{3,100}})",
+    re.IGNORECASE,
+)
+
+
+class Event(NamedTuple):
+    """An event whose time a query counts from, as the query puts it."""
+
+    text: str
+    before: bool
+
+
+def event_asked(text: str) -> Event | None:
+    """Return the event that a query asks to be before or after; None where it names none."""
+    if (match := _EVENT.search(normalize("NFC", text[:_LOOKED_AT]))) is None:
+        return None
+    return Event(match["event"].strip(), match["before"] is not None)
 
 
 def order_asked(text: str) -> Order | None:

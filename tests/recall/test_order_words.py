@@ -2,7 +2,7 @@
 
 import pytest
 
-from relayer.query.order import order_asked
+from relayer.query.order import event_asked, order_asked
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,21 @@ from relayer.query.order import order_asked
 )
 def test_words_that_ask_for_an_order(text: str, order: str | None) -> None:
     assert order_asked(text) == order
+
+
+@pytest.mark.parametrize(
+    ("text", "event", "before"),
+    [
+        ("Where did I shop before the move?", "the move", True),
+        ("what did we decide after we moved to Lyon, about the car", "we moved to Lyon", False),
+        ("Was aß ich vor dem Umzug?", "dem Umzug", True),
+        ("Qu'ai-je mangé après le mariage ?", "le mariage", False),
+        ("¿Qué dije antes de la boda?", "la boda", True),
+        ("What should I check before running it?", None, False),
+        ("Who was named after her?", None, False),
+        ("What comes after lunch?", None, False),
+    ],
+)
+def test_events_that_a_query_counts_from(text: str, event: str | None, before: bool) -> None:
+    found = event_asked(text)
+    assert found == (None if event is None else (event, before))

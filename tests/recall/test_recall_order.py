@@ -155,6 +155,23 @@ class TestTimes:
             assert len(hits) == 4
             assert (hits[0].memory.text, hits[0].hit.period) == (f"tea with Anna, {days}", 0.2)
 
+    async def test_what_happened_before_or_after_an_event_is_preferred(self, hybrid: Bench) -> None:
+        """capability 3.24: an event that a memory dates divides time."""
+        caller = await hybrid.caller(await hybrid.account())
+        texts = ("tea with Anna, late", "We moved to Lyon.", "tea with Anna, early")
+        for days, text in zip((2, 20, 40), texts, strict=True):
+            at = hybrid.clock() - timedelta(days=days)
+            await hybrid.remember(caller, text, event_time=at)
+        for query, text in (
+            ("tea with Anna before we moved to Lyon", texts[2]),
+            ("tea with Anna after we moved to Lyon", texts[0]),
+        ):
+            hits = await found(hybrid, caller, query)
+            assert [f.memory.text for f in hits if f.hit.period] == [text]
+            assert {f.memory.text for f in hits} >= {texts[0], texts[2]}
+        hits = await found(hybrid, caller, "tea with Anna before the eclipse")
+        assert not any(f.hit.period for f in hits), "no memory is surely of it"
+
     async def test_the_callers_own_formula_has_no_preference(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "tea with Anna")
