@@ -29,7 +29,7 @@ from relayer.database.pool import Connection, halfvec
 from relayer.database.vectors import SENT, upload_model
 from relayer.database.write_statement import Write, write
 from relayer.memories.manual import new_upload
-from relayer.memories.sealing import new_memory
+from relayer.memories.sealed_drafts import new_memory
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.index_record import open_record, quantise, seal_record

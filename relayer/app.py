@@ -31,7 +31,7 @@ from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
 from relayer.http.requests import RequestCounts, header
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
 from relayer.origins import parse_origins

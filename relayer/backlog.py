@@ -1,7 +1,7 @@
 """All that an account has waiting to be found by its vectors, or by today's words, in slices.
 
-Not here: short jobs about a few new memories (`memories/batching.py`), what is due and how it is
-brought up to date (`memories/indexing.py`), whose slice it is (`jobs.py`).
+Not here: short jobs about a few new memories (`memories/index_batches.py`), what is due and how it
+is brought up to date (`memories/indexer.py`), whose slice it is (`jobs.py`).
 
 - What has a job of its own is left to that one: it waits, runs, failed lately, or is parked.
 - A slice that failed, or over which a worker ended, leaves each of its memories to a job of its
@@ -19,7 +19,7 @@ from relayer.database.pool import Database
 from relayer.errors import RelayerError
 from relayer.logs import warn
 from relayer.memories.index_choice import IndexMover
-from relayer.memories.indexing import Indexer
+from relayer.memories.indexer import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.sealed.keys import AccountId
 from relayer.sweeper import Sweeper

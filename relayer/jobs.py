@@ -2,7 +2,7 @@
 
 Also the work that follows a change of the embedding model.
 
-Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), queueing a job
+Not here: what these steps do (`memories/indexer.py`, `memories/analysis.py`), queueing a job
 (`database.queue`), queueing again what waits (`sweeper.py`).
 
 - At least once: every handler may run again and then finds nothing left to do.
@@ -50,10 +50,10 @@ from relayer.errors import (
 from relayer.journal.outbox import Outbox
 from relayer.logs import warn
 from relayer.memories.analysis import Analysis
-from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
+from relayer.memories.index_batches import BatchedIndexer
 from relayer.memories.index_choice import IndexMover
-from relayer.memories.indexing import Indexer
+from relayer.memories.indexer import Indexer
 from relayer.memories.partial import Unfinished
 from relayer.memories.reseal import Resealer
 from relayer.memory_index.index import MemoryIndex

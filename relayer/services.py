@@ -24,7 +24,7 @@ from relayer.extraction.summary import Summariser
 from relayer.jobs import Tasks, Worker
 from relayer.llm import LanguageModel
 from relayer.memories.analysis import Analysis, Extractors
-from relayer.memories.asking import Asking
+from relayer.memories.answerer import Answerer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
 from relayer.memories.derivation import Deriver
@@ -35,17 +35,17 @@ from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.history import Histories
 from relayer.memories.index_choice import IndexChooser, IndexMover
-from relayer.memories.indexing import Indexer
+from relayer.memories.indexer import Indexer
 from relayer.memories.intake import Intake
 from relayer.memories.manual import Manual
 from relayer.memories.memory import MemoryService
-from relayer.memories.opening import Opener
+from relayer.memories.opener import Opener
 from relayer.memories.recall import RecallService
 from relayer.memories.record_search import RecordSearch
 from relayer.memories.related import RelatedMemories
 from relayer.memories.reseal import Resealer
-from relayer.memories.reviewing import Reviewer
-from relayer.memories.revising import Reviser
+from relayer.memories.reviews import Reviewer
+from relayer.memories.revisions import Reviser
 from relayer.memories.runs import Runs
 from relayer.memories.sealed_episodes import SealedEpisodes
 from relayer.memories.states import StateChanger
@@ -93,7 +93,7 @@ class Services:
     index_chooser: IndexChooser
     index_mover: IndexMover
     analysis: Analysis
-    asking: Asking
+    answerer: Answerer
     restore: Restore
     manual: Manual
     eraser: Eraser
@@ -187,7 +187,7 @@ def build_services(
         index_chooser=IndexChooser(ledger=storage.ledger, namespaces=namespaces),
         index_mover=mover,
         analysis=analysis,
-        asking=Asking(recaller=recaller, model=language_model),
+        answerer=Answerer(recaller=recaller, model=language_model),
         restore=restore,
         manual=_manual(parts, memory_index),
         eraser=parts.eraser,

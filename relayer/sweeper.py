@@ -26,7 +26,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound, RelayerError
 from relayer.logs import warn
 from relayer.memories.index_choice import IndexMover
-from relayer.memories.indexing import Indexer
+from relayer.memories.indexer import Indexer
 from relayer.memories.runs import Runs
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.custody import Custody, Keys, LentKeys

@@ -2,7 +2,7 @@
 
 import uuid
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.sealed import envelope
 from relayer.upkeep import check
 from tests.services import Bench

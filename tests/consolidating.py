@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt

@@ -8,8 +8,8 @@ import pytest
 from relayer.errors import (
     RelayerError,
 )
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit, Edited
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit, Edited
 from tests.services import OTHER, TEAM, Bench
 
 CUSTODIES = pytest.mark.parametrize("custody", ["managed", "sealed"])

@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import new_id
 from relayer.sealed import envelope
 from relayer.upkeep import check

@@ -11,7 +11,7 @@ from relayer.archives.exporter import Exporter, Part
 from relayer.archives.importer import Arrival
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.portable import Moved
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.settings import Settings

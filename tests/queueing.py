@@ -10,7 +10,7 @@ from typing import Any
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.jobs import HELD
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
 from tests.services import Bench

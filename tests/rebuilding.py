@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.upkeep import provision
 from relayer.upkeep.rebuild import rebuild_lost

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled, RecalledMemory
 from relayer.query.query import Query
 from tests.services import TEAM, Bench

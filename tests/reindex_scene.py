@@ -8,7 +8,7 @@ import pytest
 from relayer.database import vectors as vector_rows
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled
 from relayer.memories.recognition import Stored
 from relayer.query.query import Query

@@ -9,7 +9,7 @@ import pytest
 from relayer.errors import BadRequest, Conflict, Misdirected, NotAllowed
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.reseal import OLD_BYTES_LIVE
 from relayer.sealed import envelope
 from relayer.sealed.grants import Grant, issue_grant, issue_revocation

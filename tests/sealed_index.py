@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled
 from relayer.query.query import Query
 from relayer.sealed.keys import Namespace

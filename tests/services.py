@@ -16,7 +16,7 @@ from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.llm import LanguageModel
 from relayer.memories.intake import Remembered
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.query.query import Query
 from relayer.record import Draft

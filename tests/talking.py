@@ -6,7 +6,7 @@ from typing import Any
 
 from relayer.journal.states import Change
 from relayer.memories.conversations import Analyzed, Conversation
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import State
 from tests.openai_server import Step

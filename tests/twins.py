@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from relayer.database import memory_index as rows
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled
 from relayer.memory_index import index as resident_index
 from relayer.memory_index import namespace

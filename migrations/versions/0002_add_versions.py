@@ -1,7 +1,7 @@
 """Say which model and passages each memory's vectors have, and where it came from.
 
 What 0001 stored becomes out of date by it: the relayer brings it up to date in the background, the
-sources with the words (`relayer/memories/indexing.py`).
+sources with the words (`relayer/memories/indexer.py`).
 """
 
 from alembic import op

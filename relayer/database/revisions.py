@@ -1,6 +1,6 @@
 """Statements that give a memory a new revision and keep the earlier ones as rows of their own.
 
-Not here: what an edit is (`relayer.memories.revising`). An earlier revision's row keeps its words
+Not here: what an edit is (`relayer.memories.revisions`). An earlier revision's row keeps its words
 and vectors, so that a recall of its time finds it.
 """
 

@@ -1,7 +1,7 @@
 """The order of steps of analyze, and of an extraction that had to wait.
 
 Not here: how facts are found (`extraction`), what is known already (`related.py`), storing them, or
-an episode until then (`episode_facts.py`), answers from memories (`asking.py`).
+an episode until then (`episode_facts.py`), answers from memories (`answerer.py`).
 
 - An episode that was accepted is never lost: when the model is away, or slower than a request may
   be, it is sealed and waits for its facts. A model that is known to be slow lets no request wait.
@@ -33,10 +33,10 @@ from relayer.memories.conversations import (
 )
 from relayer.memories.episode_facts import EpisodeFacts, problem_of
 from relayer.memories.intake import Answered, Submission
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.related import RelatedMemories
+from relayer.memories.sealed_drafts import without_secrets
 from relayer.memories.sealed_episodes import ALTERED, SealedEpisodes
-from relayer.memories.sealing import without_secrets
 from relayer.memories.writer import CONTENDED, Origin, Overtaken
 from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey

@@ -27,7 +27,7 @@ from relayer.errors import NotAllowed, NotAuthenticated, QuotaExceeded, Unavaila
 from relayer.journal.states import STATE, Change, change_states
 from relayer.memories.consolidation_plan import GoOn, Planner, RunEnded, Work, record_actions
 from relayer.memories.derivation import Deriver
-from relayer.memories.merging import Merge
+from relayer.memories.duplicates import Merge
 from relayer.record import new_id
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access

@@ -1,6 +1,6 @@
 """Plans of consolidation: the work in a namespace and what a run would do, without any change.
 
-Not here: doing it (`consolidation.py`), which memories say the same (`merging.py`), beginning,
+Not here: doing it (`consolidation.py`), which memories say the same (`duplicates.py`), beginning,
 listing and undoing runs (`runs.py`), SQL (`database.consolidation`). Source: SPEC §19.
 """
 
@@ -19,10 +19,10 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import Action, Scope
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import procedures_by_rules
-from relayer.memories.merging import Candidate, Merge, merges_of, telling_words
-from relayer.memories.opening import Caller, Opener, has_key
+from relayer.memories.duplicates import Candidate, Merge, merges_of, telling_words
+from relayer.memories.opener import Caller, Opener, has_key
 from relayer.memories.record_search import RecordSearch
-from relayer.memories.sealing import without_secrets
+from relayer.memories.sealed_drafts import without_secrets
 from relayer.record import Draft, new_id
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace

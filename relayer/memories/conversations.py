@@ -18,9 +18,9 @@ from relayer.database.pool import Row
 from relayer.errors import Corrupted, RelayerError
 from relayer.extraction.facts import KNOWN_CHARS_MAX, Excerpt, Fact, content
 from relayer.memories.intake import Remembered
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored, idempotency_marks
-from relayer.memories.sealing import beginning_without_secrets, without_secrets
+from relayer.memories.sealed_drafts import beginning_without_secrets, without_secrets
 from relayer.preferences import AccountSettings
 from relayer.record import (
     AGAINST,

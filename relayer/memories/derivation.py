@@ -30,8 +30,8 @@ from relayer.memories.consolidation_plan import (
     Work,
     record_actions,
 )
-from relayer.memories.opening import Caller
-from relayer.memories.sealing import new_memory
+from relayer.memories.opener import Caller
+from relayer.memories.sealed_drafts import new_memory
 from relayer.memories.writer import Effects, Writer
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
 from relayer.sealed import envelope

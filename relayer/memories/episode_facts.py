@@ -27,7 +27,7 @@ from relayer.memories.conversations import (
     marks_under,
 )
 from relayer.memories.intake import Intake, Remembered, Submission
-from relayer.memories.opening import Caller, Opener
+from relayer.memories.opener import Caller, Opener
 from relayer.memories.recognition import Stored, marked_memory
 from relayer.memories.sealed_episodes import SealedEpisodes
 from relayer.memories.writer import CONTENDED, Origin, Overtaken, Writer

@@ -17,7 +17,7 @@ from relayer.database import states as state_rows
 from relayer.database.memories import KEPT, PENDING
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
-from relayer.memories.opening import Caller, Opener
+from relayer.memories.opener import Caller, Opener
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access

@@ -26,7 +26,7 @@ from relayer.database.pool import Database
 from relayer.database.rebuild import is_incomplete
 from relayer.errors import NotAllowed, NotFound, Unavailable
 from relayer.memories.eraser import Eraser, Erasure
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.record_search import RecordSearch
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey

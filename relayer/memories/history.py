@@ -1,6 +1,6 @@
 """A memory's revisions, earlier ones too, and its links.
 
-Not here: making a revision (`revising.py`), SQL (`database.revisions`). Source: SPEC §13.
+Not here: making a revision (`revisions.py`), SQL (`database.revisions`). Source: SPEC §13.
 """
 
 import uuid
@@ -12,7 +12,7 @@ from relayer.database import revisions as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
-from relayer.memories.opening import Caller, Opener, readable, take_fitting
+from relayer.memories.opener import Caller, Opener, readable, take_fitting
 from relayer.record import Memory
 from relayer.settings import Limits
 from relayer.tenants.access import Access

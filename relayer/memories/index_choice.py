@@ -23,7 +23,7 @@ from relayer.database import memory_index as index_rows
 from relayer.database import queue
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound
-from relayer.memories.opening import has_key, key_of, take_fitting
+from relayer.memories.opener import has_key, key_of, take_fitting
 from relayer.sealed import index
 from relayer.sealed.index_record import (
     NO_VECTORS,

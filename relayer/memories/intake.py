@@ -2,7 +2,7 @@
 
     1. `_prepare`: redact each draft; make its fingerprints and the marks of its idempotency key.
     2. `_recognise`: tell by those which drafts came before (`recognition.py`).
-    3. `_seal`: an envelope, and index entries, for each that is new (`sealing.py`).
+    3. `_seal`: an envelope, and index entries, for each that is new (`sealed_drafts.py`).
     4. `_store`: everything in one transaction (`writer.py`). Where another write came in between,
        it begins again with 2.
 
@@ -32,7 +32,7 @@ from relayer.memories.recognition import (
     recognise,
     without_same,
 )
-from relayer.memories.sealing import (
+from relayer.memories.sealed_drafts import (
     check_words,
     fingerprints_of,
     new_memory,

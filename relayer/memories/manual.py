@@ -30,7 +30,7 @@ from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.writer import Writer
 from relayer.memory_index.evidence import nearest_memories
 from relayer.memory_index.index import MemoryIndex

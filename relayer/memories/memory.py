@@ -1,6 +1,6 @@
 """The order of steps of remember, list, get and forget; nothing else.
 
-Not here: what the steps do (`writer`, `opening`, `database`), recall (`recall.py`), extraction
+Not here: what the steps do (`writer`, `opener`, `database`), recall (`recall.py`), extraction
 (`analysis.py`), request checks (`http/checks.py`).
 
 - Whoever calls has passed the guard; every method still asks `Access` about each namespace.
@@ -18,7 +18,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.intake import Intake, Remembered
-from relayer.memories.opening import Caller, Opener, Page, next_cursor, readable, take_fitting
+from relayer.memories.opener import Caller, Opener, Page, next_cursor, readable, take_fitting
 from relayer.memories.record_search import RecordSearch
 from relayer.record import Draft, Memory
 from relayer.sealed import index

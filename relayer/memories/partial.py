@@ -1,6 +1,6 @@
 """Long memories that are embedded in slices: the vectors that they have so far.
 
-Not here: embedding (`indexing.py`), when a slice is over (`relayer.backlog`).
+Not here: embedding (`indexer.py`), when a slice is over (`relayer.backlog`).
 
 - In memory only, and no text: where each passage begins and ends, and turned vectors, as the
   database has them. Another process begins anew.

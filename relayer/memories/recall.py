@@ -5,7 +5,7 @@
     2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`, which
        alone knows namespaces whose index is sealed.
     3. `_rank`: one score of it (`query.fusion`); with age and importance, hits (`query.hits`).
-    4. `_open_best`: read and open the best of them (`opening`), copies last (`query.rank`).
+    4. `_open_best`: read and open the best of them (`opener`), copies last (`query.rank`).
 
 Not here: what is asked (`query.query`), what it is looked up by (`query.lookup`).
 """
@@ -20,7 +20,7 @@ from relayer.concurrency import HASHING, PARSING, TURNING, offload
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import FULL_COVERAGE, Coverage
-from relayer.memories.opening import Caller, Opener, take_fitting
+from relayer.memories.opener import Caller, Opener, take_fitting
 from relayer.memory_index import evidence as resident
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace

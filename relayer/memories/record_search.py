@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from relayer.errors import Unavailable
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memory_index.holders import find_alike, find_holders
 from relayer.memory_index.namespace import LoadedNamespace
 from relayer.memory_index.sealed import SealedNamespaces

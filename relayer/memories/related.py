@@ -10,7 +10,7 @@ from relayer.database import listing
 from relayer.database.pool import Database
 from relayer.memories.conversations import Conversation
 from relayer.memories.memory import LAST_SEQ
-from relayer.memories.opening import Caller, Opener, has_key
+from relayer.memories.opener import Caller, Opener, has_key
 from relayer.memories.recall import RecallService
 from relayer.query.query import Query
 from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Memory

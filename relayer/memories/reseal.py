@@ -33,9 +33,9 @@ from relayer.database.pool import Database, Row
 from relayer.database.vectors import LOST, NO_VECTOR, SENT, is_manual
 from relayer.errors import Corrupted
 from relayer.journal.changes import AccountChange, ReceiptItem
-from relayer.memories.indexing import PAGE, PAGE_BYTES
-from relayer.memories.opening import has_key, key_of, take_fitting
-from relayer.memories.sealing import fingerprint_of, index_entries
+from relayer.memories.indexer import PAGE, PAGE_BYTES
+from relayer.memories.opener import has_key, key_of, take_fitting
+from relayer.memories.sealed_drafts import fingerprint_of, index_entries
 from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope, index
 from relayer.sealed.index_record import (

@@ -24,7 +24,7 @@ from relayer.errors import Conflict, NotFound
 from relayer.journal.changes import AccountChange
 from relayer.journal.states import STATE, Change, change_states
 from relayer.memories.eraser import erase_in
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import PENDING, new_id
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.access import Access

@@ -14,8 +14,8 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted
 from relayer.memories.conversations import Conversation, as_draft, open_episode
 from relayer.memories.episodes import readable_episode
-from relayer.memories.opening import Caller
-from relayer.memories.sealing import fingerprint_of
+from relayer.memories.opener import Caller
+from relayer.memories.sealed_drafts import fingerprint_of
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId

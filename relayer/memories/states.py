@@ -1,7 +1,7 @@
 """The order of steps of deciding what holds of a memory: pins, reviews, staleness, successions.
 
-Not here: what waits for a decision (`reviewing.py`), erasing (`eraser.py`), receipts of state
-changes (`journal/states.py`), edits (`revising.py`). Source: SPEC §13.
+Not here: what waits for a decision (`reviews.py`), erasing (`eraser.py`), receipts of state
+changes (`journal/states.py`), edits (`revisions.py`). Source: SPEC §13.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from relayer.errors import Conflict, NotFound
 from relayer.journal.changes import AccountChange
 from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.memories.eraser import Eraser, erase_made_of
-from relayer.memories.opening import readable
+from relayer.memories.opener import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access

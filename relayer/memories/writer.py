@@ -1,7 +1,7 @@
 """One transaction for all that a write stores: memories, episodes, receipts, jobs, its effects.
 
-Not here: what is written (`intake.py`, `recovery/restore.py`, `manual.py`), sealing (`sealing.py`),
-erasing (`eraser.py`), SQL (`database.memories`).
+Not here: what is written (`intake.py`, `recovery/restore.py`, `manual.py`), sealing
+(`sealed_drafts.py`), erasing (`eraser.py`), SQL (`database.memories`).
 
 - Everything an acknowledgement promises is in one transaction, under the account's row lock, with
   the signed receipt that vouches for it.
@@ -32,7 +32,7 @@ from relayer.journal.changes import AccountChange, ReceiptItem
 from relayer.journal.states import Change, change_states
 from relayer.memories.contradictions import settle
 from relayer.memories.eraser import erase_in, erase_made_of
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import Draft, Life, name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Namespace

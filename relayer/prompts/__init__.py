@@ -1,7 +1,7 @@
 """A language model's prompts: versioned, a text file each, with others' words fenced in.
 
 Not here: who asks it, and what is believed of its answers (`relayer.extraction`,
-`relayer.memories.asking`).
+`relayer.memories.answerer`).
 
 - Everything that others wrote stands inside a fence it cannot close, because `<`, `>` and `&` are
   escaped.

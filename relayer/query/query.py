@@ -1,6 +1,6 @@
 """The query of a recall.
 
-Not here: what it is looked up by (`lookup.py`), how a request says it (`routes/recalling.py`).
+Not here: what it is looked up by (`lookup.py`), how a request says it (`routes/recall.py`).
 """
 
 from collections.abc import Mapping, Sequence

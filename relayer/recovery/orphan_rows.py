@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from relayer.clock import from_claimed_ms, from_ms
 from relayer.database import memories as rows
 from relayer.database.states import CONTRADICTS, MERGED, SOURCE, TURN, Link
-from relayer.memories.sealing import fingerprint_of, new_memory
+from relayer.memories.sealed_drafts import fingerprint_of, new_memory
 from relayer.record import (
     AGAINST,
     SOURCES,

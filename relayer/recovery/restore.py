@@ -31,7 +31,7 @@ from relayer.database import revisions
 from relayer.database.pool import Database
 from relayer.database.states import Link
 from relayer.errors import NotFound
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.writer import RESTORE, Effects, Writer
 from relayer.record import UnknownVersion, decode
 from relayer.recovery.orphan_rows import OpenedBlob, episode_of, links_of, memory_of, merged_with

@@ -18,7 +18,7 @@ from relayer.database.pool import Row
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.consolidation_plan import Plan, Planner
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.runs import Runs
 from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, check_relayer, maybe_id, parse_id

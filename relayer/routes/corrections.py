@@ -1,6 +1,6 @@
 """Our own routes that correct: edits, history, states, what waits for review.
 
-Not here: what these do (`memories/revising.py`, `history.py`, `states.py` and `reviewing.py`).
+Not here: what these do (`memories/revisions.py`, `history.py`, `states.py` and `reviews.py`).
 """
 
 import uuid
@@ -20,9 +20,9 @@ from relayer.http import bodies
 from relayer.http.checks import TEXT, WEIGHT
 from relayer.journal.states import Change as StateChange
 from relayer.memories.history import EVERY_REVISION, Histories, History
-from relayer.memories.opening import Caller
-from relayer.memories.reviewing import Doubtful, Reviewer
-from relayer.memories.revising import Edit, Edited, Reviser
+from relayer.memories.opener import Caller
+from relayer.memories.reviews import Doubtful, Reviewer
+from relayer.memories.revisions import Edit, Edited, Reviser
 from relayer.memories.states import StateChanger
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
 from relayer.routes import shapes

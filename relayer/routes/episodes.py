@@ -17,7 +17,7 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.episodes import FIRST_PAGE, Episode, Episodes, PagePosition
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity

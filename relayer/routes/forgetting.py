@@ -16,7 +16,7 @@ from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.forgetting import Filter, Forgetting, Forgotten, State
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer, maybe_id, namespace_in_path, parse_id

@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from relayer.clock import rfc3339_ms
 from relayer.http import bodies
 from relayer.http.checks import REVOKING, WEIGHT
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer, decode_signed_object
 from relayer.sealed.keys import Identity, Namespace

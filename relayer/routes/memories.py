@@ -1,6 +1,6 @@
 """Our own routes on memories: remember, analyze, list, get, and how far they are.
 
-Not here: what these do (`memories/memory.py`, `memories/analysis.py`), finding (`recalling.py`),
+Not here: what these do (`memories/memory.py`, `memories/analysis.py`), finding (`recall.py`),
 changing (`corrections.py`), erasing (`forgetting.py`).
 """
 
@@ -23,7 +23,7 @@ from relayer.memories.conversations import Conversation
 from relayer.memories.forgetting import State as Standing
 from relayer.memories.history import Histories
 from relayer.memories.memory import MemoryService
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.routes import shapes

@@ -22,10 +22,10 @@ from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
 from relayer.http.checks import TEXT, WEIGHT
 from relayer.memories.analysis import Analysis
-from relayer.memories.asking import Asking
+from relayer.memories.answerer import Answerer
 from relayer.memories.conversations import Conversation
 from relayer.memories.memory import MemoryService
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import RecalledMemory, RecallService
 from relayer.query.query import Query
 from relayer.record import Draft
@@ -285,12 +285,12 @@ async def analyze_as_memwal(
 async def ask_as_memwal(
     data: JSONBody[MemwalAskBody],
     caller: NamedDependency[Caller],
-    asking: NamedDependency[Asking],
+    answerer: NamedDependency[Answerer],
     recall_counts: NamedDependency[RecallCounts],
 ) -> answers.MemwalAskAnswer:
     """Return a language model's answer from what is recalled."""
     query = _query(data.question, "question", data.namespace, data.limit, data.scoring_weights)
-    answer = await asking.ask(caller, query)
+    answer = await answerer.ask(caller, query)
     recall_counts.note(caller.access, [one.memory.id for one in answer.memories])
     return {
         "answer": answer.text,

@@ -17,8 +17,8 @@ from relayer.errors import BadRequest, NotConfigured
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.manual import Manual
-from relayer.memories.opening import Caller
-from relayer.memories.sealing import without_secrets
+from relayer.memories.opener import Caller
+from relayer.memories.sealed_drafts import without_secrets
 from relayer.routes import memwal_answers as answers
 from relayer.routes.memwal import MemwalScoringWeights, Tolerant
 from relayer.sealed.envelope import blob_hash

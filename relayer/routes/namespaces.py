@@ -20,7 +20,7 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.expiry import Expiry
 from relayer.memories.index_choice import IndexChooser
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer, namespace_in_path

@@ -24,7 +24,7 @@ from relayer.routes import (
     namespaces,
     openapi,
     proof,
-    recalling,
+    recall,
 )
 from relayer.routes.arguments import check_query
 
@@ -37,7 +37,7 @@ def all_routes() -> list[Router | HTTPRouteHandler]:
         *namespaces.HANDLERS,
         *counts.HANDLERS,
         *memories.HANDLERS,
-        *recalling.HANDLERS,
+        *recall.HANDLERS,
         *corrections.HANDLERS,
         *episodes.HANDLERS,
         *forgetting.HANDLERS,

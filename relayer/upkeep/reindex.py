@@ -1,6 +1,6 @@
 """Bringing every memory's index up to date after a change of model or release, and how far it is.
 
-Not here: the work (`memories/indexing.py`), what runs it in the background (`jobs.py`), printing.
+Not here: the work (`memories/indexer.py`), what runs it in the background (`jobs.py`), printing.
 
 - Beside a running relayer the work is queued there and watched; without one it is done here. A
   sealed account's is done by the running relayer alone, whenever its keys are lent.
@@ -22,8 +22,8 @@ from relayer.embedding import building
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.installation import as_found, open_storage
-from relayer.memories.indexing import Indexer
-from relayer.memories.opening import Opener
+from relayer.memories.indexer import Indexer
+from relayer.memories.opener import Opener
 from relayer.run_file import find_url, split_socket_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings

@@ -427,7 +427,7 @@ GROWS = {
     "relayer/embedding/older.py OlderEmbedders._held": "OTHERS_MAX",
     "relayer/embedding/runs.py Runs._waiting": "calls under way, one run of each",
     "relayer/jobs.py Worker._leaving": "one besides the present connection's",
-    "relayer/memories/batching.py BatchedIndexer._waiting": "jobs at once",
+    "relayer/memories/index_batches.py BatchedIndexer._waiting": "jobs at once",
     "relayer/memories/partial.py Partials._kept": "BYTES_MAX",
     "relayer/events/delivery.py Delivery._telling": "AT_ONCE_MAX",
     "relayer/events/egress.py Poster._asking": "LOOKUPS_MAX",

@@ -21,11 +21,11 @@ from relayer.embedding.building import build_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.runs import Runs
 from relayer.errors import Unavailable
-from relayer.memories import indexing, partial
-from relayer.memories.opening import Caller
+from relayer.memories import indexer, partial
+from relayer.memories.opener import Caller
 from relayer.memories.partial import Unfinished
 from relayer.memories.recognition import Stored
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.quarantine import TAKEN_MAX
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
@@ -190,7 +190,7 @@ async def store_long(bench: Bench, text: str = DIFFERENT) -> tuple[Caller, Store
 async def test_a_long_memory_goes_on_where_its_slice_ended(
     make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "STEP", 3)
+    monkeypatch.setattr(indexer, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
     caller, stored = await store_long(bench)
@@ -215,7 +215,7 @@ async def test_a_long_memory_goes_on_where_its_endpoint_failed(
     make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else an endpoint that takes few calls a minute would never be through with it."""
-    monkeypatch.setattr(indexing, "STEP", 3)
+    monkeypatch.setattr(indexer, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
     caller, stored = await store_long(bench)
@@ -249,7 +249,7 @@ async def test_a_slice_that_leaves_nothing_behind_goes_on_to_the_end(
     make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would begin at the same passage for ever."""
-    monkeypatch.setattr(indexing, "STEP", 3)
+    monkeypatch.setattr(indexer, "STEP", 3)
     monkeypatch.setattr(partial, "BYTES_MAX", 1)
     bench = make_bench(embedder=embedder)
     [caller] = await callers(bench, 1)
@@ -262,7 +262,7 @@ async def test_a_slice_that_leaves_nothing_behind_goes_on_to_the_end(
 async def test_what_was_edited_between_two_slices_begins_anew(
     make_bench: BenchMaker, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "STEP", 3)
+    monkeypatch.setattr(indexer, "STEP", 3)
     recorder = Recorder(embedder)
     bench = make_bench(embedder=recorder)
     caller, stored = await store_long(bench, LONG * 60)
@@ -286,7 +286,7 @@ async def test_between_two_slices_of_a_long_memory_another_account_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the one job of an account that has much waiting, and in a job of its own."""
-    monkeypatch.setattr(indexing, "STEP", 3)
+    monkeypatch.setattr(indexer, "STEP", 3)
     monkeypatch.setattr(jobs, places, 1)
     monkeypatch.setattr(queue, "SHORT_BYTES", short_bytes)
     recorder = Recorder(embedder, held="noise")
@@ -329,7 +329,7 @@ async def test_a_slice_that_ended_its_worker_leaves_each_memory_to_a_job_of_its_
         await bench.until(VECTORS, 2)
         await bench.until("SELECT count(*) FROM pgqueuer", 1)
     assert "poison" not in recorder.given
-    assert backlog.APART_MAX >= indexing.PAGE, "all that one slice may have been about"
+    assert backlog.APART_MAX >= indexer.PAGE, "all that one slice may have been about"
 
 
 # The model

@@ -14,7 +14,7 @@ import pytest
 from relayer.database.accounts import lock_account
 from relayer.database.index_size import index_bytes, vector_bytes
 from relayer.errors import QuotaExceeded
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 

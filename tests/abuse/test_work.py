@@ -18,7 +18,7 @@ import numpy as np
 
 from relayer.database.recall import Filters, Scope, Search
 from relayer.memories.memory import LAST_SEQ
-from relayer.memories.opening import PAGE_BYTES_MAX, Caller
+from relayer.memories.opener import PAGE_BYTES_MAX, Caller
 from relayer.memories.recall import ANSWER_BYTES_MAX
 from relayer.memory_index.evidence import gather_aside
 from relayer.memory_index.namespace import LoadedNamespace, Memories, empty

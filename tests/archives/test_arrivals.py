@@ -14,7 +14,7 @@ from relayer.archives.importer import Arrival
 from relayer.archives.row_importer import PLACES_MAX
 from relayer.embedding.published import ENGLISH
 from relayer.errors import QuotaExceeded, TooLarge
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.portable import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
 from relayer.preferences import HOURS_MAX
 from relayer.record import new_id

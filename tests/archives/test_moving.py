@@ -11,8 +11,8 @@ import pytest
 from relayer.database.namespaces import summaries
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.portable import LINKS_MAX, MovedMemory, MovedTombstone
 from relayer.record import new_id
 from relayer.sealed.envelope import blob_id

@@ -16,8 +16,8 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Misdirected
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.settings import Settings
 from relayer.upkeep import provision

@@ -13,8 +13,8 @@ from relayer.archives.exporter import Part
 from relayer.archives.importer import Arrival
 from relayer.clock import MOMENT_MS_MAX
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.portable import MovedGrant, Name
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any

@@ -16,7 +16,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.errors import BadRequest, ConfigError, Invalid, NotOffered
 from memrelay.models import MODES
 from memrelay.secure_files import write_private
-from relayer.routes.recalling import AskBody, RecallBody
+from relayer.routes.recall import AskBody, RecallBody
 from tests.processes import RunningRelayer
 
 TEA = "Anna prefers green tea."

@@ -10,7 +10,7 @@ import pytest
 
 from relayer.database.index_size import index_bytes, vector_bytes
 from relayer.errors import QuotaExceeded, TooLarge
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.settings import Limits
 from tests.conftest import BenchMaker

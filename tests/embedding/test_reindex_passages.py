@@ -8,7 +8,7 @@ from relayer.database import vectors as vector_rows
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder, splitter_of
-from relayer.memories.indexing import Page
+from relayer.memories.indexer import Page
 from relayer.words import INDEX_VERSION
 from tests.embeddings_server import EmbeddingsServer
 from tests.reindex_scene import (

@@ -10,7 +10,7 @@ import pytest_asyncio
 from relayer.database.pool import Database
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import Memory
 from relayer.settings import Settings

@@ -12,8 +12,8 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
-from relayer.memories.opening import Caller
-from relayer.memories.sealing import SECRET_CHARACTERS_MAX, beginning_without_secrets
+from relayer.memories.opener import Caller
+from relayer.memories.sealed_drafts import SECRET_CHARACTERS_MAX, beginning_without_secrets
 from relayer.preferences import AccountSettings
 from relayer.query.query import Query
 from relayer.record import Draft
@@ -87,7 +87,7 @@ async def test_nothing_of_a_secret_is_stored_embedded_or_shown_to_a_model(
     caller = await watched.caller(await watched.account())
     texts = await said(watched, caller)
     await watched.services.recaller.recall(caller, ASKED)
-    await watched.services.asking.ask(caller, ASKED)
+    await watched.services.answerer.ask(caller, ASKED)
     assert MARKED in texts
     assert [text for text in texts if TOKEN in text] == []
     assert was_sent(server, "[redacted:github-token]")
@@ -136,7 +136,7 @@ async def test_what_was_kept_is_not_shown_to_a_model_later(
     await said(watched, await redacting(watched, founder, redact=False))
     server.clear()
     caller = await redacting(watched, founder, redact=True)
-    answer = await watched.services.asking.ask(caller, ASKED)
+    answer = await watched.services.answerer.ask(caller, ASKED)
     await watched.services.analysis.analyze(caller, Conversation(text=SAID, namespace=TEAM))
     assert any(TOKEN in (found.memory.text or "") for found in answer.memories)
     assert not was_sent(server, TOKEN)

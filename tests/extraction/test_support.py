@@ -201,7 +201,7 @@ async def test_a_text_that_a_grammar_cut_is_no_fact(bench: Bench, server: OpenAI
 async def test_who_said_it_is_found_out_where_the_model_does_not_say(
     server: OpenAIServer, bench: Bench, said: str, text: str, confidence: str
 ) -> None:
-    model = bench.services.asking._model
+    model = bench.services.answerer._model
     assert model is not None
     server.script(answer({"text": text, "importance": "vital"}))
     [found] = await LlmExtractor(model=model).extract(Excerpt(said))

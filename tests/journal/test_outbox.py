@@ -17,7 +17,7 @@ from relayer.database.namespaces import recount
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.journal.outbox import GRACE, PAGE
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.memories.writer import WORDS_FEW
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId

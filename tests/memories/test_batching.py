@@ -10,9 +10,9 @@ import pytest
 from relayer import quarantine
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
-from relayer.memories import indexing
-from relayer.memories.batching import AT_ONCE, BatchedIndexer
-from relayer.memories.opening import Caller
+from relayer.memories import indexer
+from relayer.memories.index_batches import AT_ONCE, BatchedIndexer
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from tests.conftest import BenchMaker
 from tests.queueing import VECTORS
@@ -90,7 +90,7 @@ async def test_what_waits_goes_along_with_the_next(make_bench: BenchMaker, gate:
 async def test_no_batch_is_larger_than_a_page(
     make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relayer.memories.batching.PAGE", 3)
+    monkeypatch.setattr("relayer.memories.index_batches.PAGE", 3)
     bench = make_bench(embedder=gate)
     caller = await bench.caller(await bench.account())
     calls = _Calls(bench)
@@ -228,7 +228,7 @@ async def test_who_leads_a_batch_and_is_stopped_leaves_it_to_the_others(
 async def test_a_page_of_long_texts_is_parted_and_short_ones_are_first(
     make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "PAGE_BYTES", 1)
+    monkeypatch.setattr(indexer, "PAGE_BYTES", 1)
     gate.open.set()
     bench = make_bench(embedder=gate)
     caller = await bench.caller(await bench.account())

@@ -10,7 +10,7 @@ import pytest
 
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
-from relayer.memories.batching import AT_ONCE, BatchedIndexer
+from relayer.memories.index_batches import AT_ONCE, BatchedIndexer
 from tests.conftest import BenchMaker
 
 ACCOUNTS = 3

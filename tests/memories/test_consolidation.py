@@ -16,7 +16,7 @@ from relayer.journal.states import Change
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import UNSEEN
 from relayer.memories.derivation import Deriver
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.runs import Runs, Undone
 from relayer.preferences import AccountSettings
 from relayer.sealed.grants import issue_grant, sign_join

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from relayer.memories.conversations import Analyzed
-from relayer.memories.opening import PAGE_BYTES_MAX, Caller
-from relayer.memories.reviewing import Doubtful
+from relayer.memories.opener import PAGE_BYTES_MAX, Caller
+from relayer.memories.reviews import Doubtful
 from relayer.record import State
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds

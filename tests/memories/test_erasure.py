@@ -13,8 +13,8 @@ from relayer.errors import NotAllowed, NotFound
 from relayer.journal.states import Change
 from relayer.memories.eraser import EXPIRE, Erasure
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.record import Draft
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace

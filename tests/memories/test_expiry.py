@@ -8,9 +8,9 @@ import pytest
 
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.routes.memories import MemoryFields, draft_of
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt

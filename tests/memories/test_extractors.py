@@ -14,7 +14,7 @@ from relayer.database import accounts as account_rows
 from relayer.database.episodes import LATELY, Failures
 from relayer.errors import Corrupted, NotAuthenticated, Unavailable
 from relayer.memories.conversations import RULES_AFTER, Analyzed, cause_of
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.openai_server import OpenAIServer, Step
 from tests.services import OTHER, TEAM, Bench
 from tests.talking import AWAY, TALK, analyze, choose, facts

@@ -12,8 +12,8 @@ import pytest
 
 from relayer.errors import NotFound
 from relayer.memories.forgetting import Forgotten
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError

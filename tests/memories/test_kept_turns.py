@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from relayer.errors import Corrupted, NotFound, RelayerError, Unavailable
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.editing import CUSTODIES, refused, writer

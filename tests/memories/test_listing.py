@@ -8,7 +8,7 @@ import pytest
 
 from relayer.database import listing
 from relayer.errors import NotAllowed
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import Kind
 from relayer.sealed.keys import Namespace
 from tests.editing import CUSTODIES, edit, writer

@@ -17,7 +17,7 @@ import pytest
 
 from relayer.errors import NotAllowed
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.preferences import AccountSettings
 from relayer.query.query import Query
 from relayer.sealed.grants import Role
@@ -216,7 +216,7 @@ async def test_a_question_of_before_is_answered(thinking: Bench, server: OpenAIS
     at = await agent(thinking)
     await thinking.remember(at.caller, "Anna prefers tea.")
     query = Query(text="What does Anna drink?", namespaces=[TEAM])
-    asking = thinking.services.asking.ask(at.caller, query)
+    asking = thinking.services.answerer.ask(at.caller, query)
     async with held(server, Step(content="[1] Tea."), asking) as task:
         await at.keeps_only()
     assert (await task).text == "[1] Tea."

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.sealed.receipts import open_receipt
 from tests.consolidating import (
     CUSTODIES,

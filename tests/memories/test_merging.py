@@ -9,9 +9,9 @@ import pytest
 from relayer.journal.states import Change
 from relayer.memories import consolidation_plan
 from relayer.memories.consolidation import Consolidator
-from relayer.memories.merging import Candidate, merge_of, merges_of
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.duplicates import Candidate, merge_of, merges_of
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.record import Draft
 from tests.consolidating import (
     CUSTODIES,

@@ -14,7 +14,7 @@ import pytest
 
 from relayer.database.accounts import lock_account
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.reseal import OLD_BYTES_LIVE
 from relayer.sealed.receipts import open_receipt
 from tests.chains import chain_of

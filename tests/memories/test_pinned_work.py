@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.routes.memories import MemoryFields, draft_of
 from relayer.upkeep.rebuild import REBUILT

@@ -7,7 +7,7 @@ import pytest
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import procedures_by_rules, steps_of
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.consolidating import CUSTODIES, RELEASE, caller, caller_of, consolidated, happened, holds
 from tests.services import START, TEAM, Bench
 

@@ -16,7 +16,7 @@ from relayer.errors import (
     QuotaExceeded,
 )
 from relayer.journal.states import Change
-from relayer.memories.revising import Edited
+from relayer.memories.revisions import Edited
 from relayer.memory_index.index import MemoryIndex
 from relayer.record import decode, first_stored_at, revision_row_id
 from relayer.sealed import envelope

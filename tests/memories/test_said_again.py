@@ -12,7 +12,7 @@ import pytest
 from memrelay.sealed.objects import read_object
 from relayer.extraction.facts import FACT_CHARS_MAX, Fact, say_the_same
 from relayer.memories.conversations import Conversation, drafts_of
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import IN_FORCE, Memory
 from relayer.sealed.keys import AccountId, PublicKey

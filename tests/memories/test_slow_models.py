@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from relayer.errors import Unavailable
 from relayer.llm import PATIENCE, LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.conftest import BenchMaker
 from tests.editing import writer
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step

@@ -18,8 +18,8 @@ from relayer.journal.states import Change
 from relayer.memories import consolidation_plan, derivation
 from relayer.memories.consolidation_plan import OLD
 from relayer.memories.derivation import Deriver
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from tests.consolidating import (
     CUSTODIES,
     MEETINGS,

@@ -16,8 +16,8 @@ from relayer.errors import Corrupted, NotFound
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.episodes import Episode
-from relayer.memories.opening import Caller
-from relayer.memories.sealing import fingerprint_of
+from relayer.memories.opener import Caller
+from relayer.memories.sealed_drafts import fingerprint_of
 from relayer.record import Draft
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check

@@ -11,7 +11,7 @@ import pytest
 from relayer.app import build_app
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.sealed import envelope
 from relayer.settings import Settings
 from relayer.storage import Storage

@@ -10,7 +10,7 @@ import pytest
 
 from relayer.errors import Unavailable
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.conftest import BenchMaker
 from tests.consolidating import (
     MEETINGS,

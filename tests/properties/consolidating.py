@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from relayer.database import runs as rows
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.sealed.keys import Namespace
 from tests.consolidating import consolidated, listed
 from tests.properties.dictionary import Dictionary, Kept, Revision, Run, canonical

@@ -6,7 +6,7 @@ fact speaks against a memory, which is a model's work: the walk says so itself.
 
 from typing import TYPE_CHECKING
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import AGAINST, CONTRADICTION, PENDING, Memory
 from relayer.sealed.keys import Namespace
 from tests.properties.consolidating import FILLER

@@ -16,7 +16,7 @@ from relayer.database import listing
 from relayer.database.index_size import MEMORY_BYTES, WORD_BYTES
 from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import NotFound
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.query.query import Query
 from relayer.sealed.keys import Namespace
 from relayer.sealed.primitives import to_base64url

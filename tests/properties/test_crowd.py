@@ -20,8 +20,8 @@ import pytest
 from relayer.errors import Conflict, Misdirected, NotFound, RelayerError
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.query.query import Query
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds

@@ -24,8 +24,8 @@ from relayer.database.vectors import forget_versions
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.record import Memory, new_id
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost

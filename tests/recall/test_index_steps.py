@@ -17,7 +17,7 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.index_steps import IndexMark
 from relayer.journal.states import Change
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from tests.services import OTHER, TEAM
 from tests.twins import Twins, calls_of, content_of, held_now, number_of, read_anew, twins
 

@@ -17,9 +17,9 @@ from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
 from relayer.database.recall import Evidence, rows_of
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.memory_index import index as resident_index
 from relayer.memory_index import rows as resident_rows
 from relayer.memory_index.rows import RecentRows

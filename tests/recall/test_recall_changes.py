@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from relayer.database import recall as search
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from tests.services import Bench
 
 Meddler = Callable[[Bench, Caller, Any], Awaitable[Any]]

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from relayer.embedding.passages import load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.errors import NotAllowed
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.query import fusion, rank
 from relayer.query.query import Query
 from relayer.record import Draft

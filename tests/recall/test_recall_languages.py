@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrelay.operations.reading import MIN_RELEVANCE
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace

@@ -11,7 +11,7 @@ from relayer.database import memory_index as rows
 from relayer.database import vectors as vector_rows
 from relayer.errors import NotAllowed, Unavailable
 from relayer.memories.forgetting import Filter
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.memory_index import sealed as sealed_index
 from relayer.query.query import Query
 from relayer.sealed.envelope import blob_id

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.query import understanding
 from relayer.query.query import Query
 from tests.services import TEAM, Bench

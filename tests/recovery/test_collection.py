@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.errors import NotFound
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import new_id
 from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.sealed import envelope

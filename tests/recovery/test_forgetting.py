@@ -7,7 +7,7 @@ import pytest
 
 from relayer.errors import NotFound, Unavailable
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.rebuilding import Lose, bench, completed, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
 

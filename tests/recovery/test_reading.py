@@ -9,7 +9,7 @@ import pytest
 from relayer.database.accounts import lock_account
 from relayer.database.collection import note_lasting
 from relayer.errors import Corrupted, Unavailable
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url

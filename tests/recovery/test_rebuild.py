@@ -17,8 +17,8 @@ from relayer.app import build_app
 from relayer.blobs.store import FolderStore
 from relayer.errors import Unavailable
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.recovery.restore import REST
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.receipts import REBUILD, open_receipt

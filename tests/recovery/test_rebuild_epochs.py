@@ -12,8 +12,8 @@ from relayer.embedding.embedders import Embedder
 from relayer.installation import open_storage
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Namespace
 from relayer.services import build_services

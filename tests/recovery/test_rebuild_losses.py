@@ -10,8 +10,8 @@ import numpy as np
 from relayer.events.webhooks import Wanted
 from relayer.journal.states import Change
 from relayer.memories.conversations import Conversation
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.upkeep.provision import NewKey
 from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import TEA, TEA_AGAIN, consolidated

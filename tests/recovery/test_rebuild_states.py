@@ -9,8 +9,8 @@ from relayer.database.pool import Row
 from relayer.errors import NotFound
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT

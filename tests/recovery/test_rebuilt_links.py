@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit
+from relayer.memories.opener import Caller
+from relayer.memories.revisions import Edit
 from relayer.upkeep import check, provision
 from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import (

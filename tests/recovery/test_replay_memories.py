@@ -9,7 +9,7 @@ from relayer.clock import from_ms
 from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.journal.states import Change
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.recovery.account_replay import _change
 from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal

@@ -13,7 +13,7 @@ from litestar.types import ASGIApp
 from relayer.archives.importer import Arrival
 from relayer.clock import utc_now
 from relayer.journal.states import Change
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.storage import Storage

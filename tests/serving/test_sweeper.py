@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from relayer import sweeper
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from tests.editing import writer
 from tests.openai_server import OpenAIServer
 from tests.services import TEAM, Bench

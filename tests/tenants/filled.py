@@ -1,6 +1,6 @@
 """An account with something of everything, and what is left of one."""
 
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.upkeep.provision import NewKey
 from tests.erasing import keep_turn, link
 from tests.services import OTHER, TEAM, Bench

@@ -10,7 +10,7 @@ import pytest
 from relayer.errors import Conflict, NotFound
 from relayer.journal.outbox import GRACE
 from relayer.journal.states import Change
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.record import Draft
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.receipts import open_receipt

@@ -25,7 +25,7 @@ from relayer.errors import Corrupted, Misdirected, NotAllowed, NotAuthenticated
 from relayer.events.webhooks import Wanted
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.portable import MovedTombstone
 from relayer.preferences import AccountSettings
 from relayer.record import Draft

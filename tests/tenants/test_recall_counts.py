@@ -9,7 +9,7 @@ import pytest
 
 from relayer.database.recall_counts import RecallCount, add_recalls
 from relayer.errors import Unavailable
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.tenants import recall_counts
 from relayer.tenants.recall_counts import RecallCounts
 from relayer.tenants.regular_storing import store_quietly

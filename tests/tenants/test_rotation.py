@@ -13,7 +13,7 @@ import pytest
 from relayer.clock import MOMENT_MS_MAX, to_ms
 from relayer.database.accounts import lock_account
 from relayer.errors import BadRequest, QuotaExceeded
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.sealed.grants import issue_grant, open_grant
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key

@@ -13,7 +13,7 @@ from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.memories.recognition import Stored
 from relayer.memories.reseal import Resealer
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.sealed.keys import AccountId
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds

@@ -9,9 +9,9 @@ import pytest
 
 from relayer.database.reseal import accounts_due
 from relayer.errors import Conflict
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
-from relayer.memories.revising import Edit
+from relayer.memories.revisions import Edit
 from relayer.query.query import Query
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import open_receipt

@@ -9,7 +9,7 @@ import pytest
 from relayer.clock import to_ms
 from relayer.database.accounts import lock_account
 from relayer.errors import NotAllowed
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import NamespaceKey

@@ -17,7 +17,7 @@ import pytest
 from relayer.blobs.store import BlobStore
 from relayer.errors import Conflict, Unavailable
 from relayer.identity import make_identity
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.run_file import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId

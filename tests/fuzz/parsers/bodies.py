@@ -27,7 +27,7 @@ from relayer.routes import (
     memwal_manual,
     namespaces,
     proof,
-    recalling,
+    recall,
 )
 from relayer.settings import Limits
 from tests.fuzz.loop import Parser
@@ -38,8 +38,8 @@ MADE: Mapping[Any, Callable[[Any], object]] = {
     memories.RememberBody: lambda b: memories.draft_of(b, bytes_max=Limits.text_bytes_max, now=NOW),
     memories.BulkBody: lambda b: memories.drafts_of(b.items, NOW),
     memories.AnalyzeBody: memories.conversation_of,
-    recalling.RecallBody: lambda b: recalling.query_of(b, NOW),
-    recalling.AskBody: lambda b: recalling.question_of(b, NOW),
+    recall.RecallBody: lambda b: recall.query_of(b, NOW),
+    recall.AskBody: lambda b: recall.question_of(b, NOW),
     corrections.EditBody: lambda b: corrections.edit_of(b, NOW),
     corrections.StateBody: corrections.change_of,
     forgetting.ForgetBody: forgetting.filter_of,
@@ -105,7 +105,7 @@ def _seeds() -> Iterator[bytes]:
 
 
 PARSER = Parser(
-    (bodies, memories, recalling, corrections, forgetting, keys, accounts, events, proof, archives),
+    (bodies, memories, recall, corrections, forgetting, keys, accounts, events, proof, archives),
     _seeds,
     _body,
     WORDS,

@@ -22,9 +22,9 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed, Unavailable
-from relayer.memories.opening import Opener, has_key, key_of, shown_id, take_fitting
+from relayer.memories.opener import Opener, has_key, key_of, shown_id, take_fitting
 from relayer.memories.partial import Partial, Partials, Unfinished
-from relayer.memories.sealing import index_entries
+from relayer.memories.sealed_drafts import index_entries
 from relayer.query.heading import read_heading
 from relayer.record import Draft
 from relayer.sealed import index

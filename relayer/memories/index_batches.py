@@ -1,6 +1,6 @@
 """Dynamic batches: what waits for its turn to be indexed goes along with others of its account.
 
-Not here: indexing itself (`indexing.py`), the jobs that ask for it (`jobs.py`).
+Not here: indexing itself (`indexer.py`), the jobs that ask for it (`jobs.py`).
 
 - Whoever has the turn takes along what waits and may be opened by the same keys: one transaction,
   and runs of texts of like lengths, instead of several.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.memories.indexing import PAGE, Indexer
+from relayer.memories.indexer import PAGE, Indexer
 from relayer.sealed.keys import AccountId
 from relayer.tenants.custody import Keys
 

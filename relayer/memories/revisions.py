@@ -23,9 +23,9 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound
 from relayer.journal.changes import AccountChange
 from relayer.memories.eraser import Eraser, erase_made_of
-from relayer.memories.opening import Caller, Opener, readable
+from relayer.memories.opener import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
-from relayer.memories.sealing import check_words, fingerprint_of, new_memory, without_secrets
+from relayer.memories.sealed_drafts import check_words, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import Writer, item_of_memory
 from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope

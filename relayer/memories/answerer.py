@@ -9,9 +9,9 @@ from typing import Final
 
 from relayer.errors import NotConfigured
 from relayer.llm import LanguageModel
-from relayer.memories.opening import Caller
+from relayer.memories.opener import Caller
 from relayer.memories.recall import RecalledMemory, RecallService, redact_query
-from relayer.memories.sealing import beginning_without_secrets
+from relayer.memories.sealed_drafts import beginning_without_secrets
 from relayer.prompts import ask_prompt
 from relayer.query.query import Query
 
@@ -27,7 +27,7 @@ class Answer:
     memories: Sequence[RecalledMemory] = field(repr=False)
 
 
-class Asking:
+class Answerer:
     """Answers questions from memories."""
 
     def __init__(self, *, recaller: RecallService, model: LanguageModel | None) -> None:

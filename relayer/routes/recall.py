@@ -1,6 +1,6 @@
 """Our own routes that find memories: recall, and ask.
 
-Not here: what a query does (`memories/recall.py`), who answers (`memories/asking.py`).
+Not here: what a query does (`memories/recall.py`), who answers (`memories/answerer.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from msgspec import Meta, field
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
-from relayer.memories.asking import Asking
-from relayer.memories.opening import Caller
+from relayer.memories.answerer import Answerer
+from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled, RecalledMemory, RecallService
 from relayer.query import fusion
 from relayer.query.heading import terms_of_speaker
@@ -212,12 +212,12 @@ def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) 
 async def ask(
     data: JSONBody[AskBody],
     caller: NamedDependency[Caller],
-    asking: NamedDependency[Asking],
+    answerer: NamedDependency[Answerer],
     accounts: NamedDependency[Accounts],
     recall_counts: NamedDependency[RecallCounts],
 ) -> AskAnswer:
     """Return a language model's answer from what is recalled."""
-    answer = await asking.ask(caller, question_of(data, caller.access.time))
+    answer = await answerer.ask(caller, question_of(data, caller.access.time))
     _count(recall_counts, caller, data, answer.memories)
     labels = await _labels(accounts, caller, answer.memories)
     return {

@@ -13,7 +13,7 @@ from relayer.database import listing
 from relayer.database import memories as memory_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
-from relayer.memories.opening import Caller, Opener, Page, next_cursor, size_of, take_fitting
+from relayer.memories.opener import Caller, Opener, Page, next_cursor, size_of, take_fitting
 from relayer.record import Memory
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.namespaces import Namespaces
