@@ -160,7 +160,8 @@ def test_who_refuses_on_this_machine_is_told_at_once(
         write_private(path, {"url": url, "account_id": "0x" + "ab" * 32, "private_key": KEY})
         for argv in (("status",), ("recall", "tea"), ("remember", "x"), ("init", url, "--force")):
             assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
-            told = f"memrelay: {url} was not reached: connection refused; `memrelay doctor` says"
+            advice = "does a relayer run there?" if argv[0] == "init" else "`memrelay doctor` says"
+            told = f"memrelay: {url} was not reached: connection refused; {advice}"
             assert capsys.readouterr().err.startswith(told)
 
 
