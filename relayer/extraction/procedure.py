@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.errors import Unavailable, UpstreamOverloaded
-from relayer.extraction.episodes import Episode, clean, format_episodes, is_believed
 from relayer.extraction.facts import FACT_CHARS_MAX, normalise
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.extraction.items import Item, read_items, read_place
+from relayer.extraction.old_memories import OldMemory, clean, format_memories, is_believed
 from relayer.llm import LanguageModel
 from relayer.prompts import system_prompt
 
@@ -72,7 +72,7 @@ class ProcedureFinder:
         """Return true if a language model is asked, which costs money."""
         return self._model is not None
 
-    async def find(self, episodes: Sequence[Episode]) -> list[Procedure]:
+    async def find(self, episodes: Sequence[OldMemory]) -> list[Procedure]:
         """Return what recurs in these episodes, at most `FOUND_MAX`, none sharing an episode.
 
         Raises:
@@ -87,7 +87,7 @@ class ProcedureFinder:
         try:
             items = await self._model.ask_structured(
                 system=system_prompt("procedures"),
-                user=format_episodes(asked),
+                user=format_memories(asked),
                 schema_name="procedures",
                 schema=SCHEMA,
                 fit=read_items,
@@ -100,7 +100,7 @@ class ProcedureFinder:
         return _apart([p for p in (_accept(item, asked) for item in items) if p is not None])
 
 
-def _accept(item: Item, episodes: Sequence[Episode]) -> Procedure | None:
+def _accept(item: Item, episodes: Sequence[OldMemory]) -> Procedure | None:
     numbers = item.get("episodes")
     if not isinstance(numbers, list):
         return None
@@ -114,7 +114,7 @@ def _accept(item: Item, episodes: Sequence[Episode]) -> Procedure | None:
     return Procedure(text, tuple(sorted(places)))
 
 
-def procedures_by_rules(episodes: Sequence[Episode]) -> list[Procedure]:
+def procedures_by_rules(episodes: Sequence[OldMemory]) -> list[Procedure]:
     """Return the sequences of steps that stand in episodes of three days at least."""
     found: dict[tuple[str, ...], list[int]] = {}
     said: dict[tuple[str, ...], list[str]] = {}

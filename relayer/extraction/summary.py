@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from relayer.errors import Unavailable, UpstreamOverloaded
-from relayer.extraction.episodes import Episode, clean, format_episodes, is_believed
 from relayer.extraction.facts import IMPORTANCES
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
+from relayer.extraction.old_memories import OldMemory, clean, format_memories, is_believed
 from relayer.llm import LanguageModel
 from relayer.prompts import system_prompt
 
@@ -41,7 +41,7 @@ class Summariser:
         """Return true if a language model is asked, which costs money."""
         return self._model is not None
 
-    async def summarise(self, episodes: Sequence[Episode]) -> str | None:
+    async def summarise(self, episodes: Sequence[OldMemory]) -> str | None:
         """Return what happened, in one text; None if nothing of it may be said again.
 
         Raises:
@@ -54,7 +54,7 @@ class Summariser:
         try:
             text = await self._model.ask_structured(
                 system=system_prompt("summarise"),
-                user=format_episodes(episodes),
+                user=format_memories(episodes),
                 schema_name="summary",
                 schema=SCHEMA,
                 fit=_extract_summary,
@@ -80,7 +80,7 @@ def _extract_summary(value: Any) -> str | None:
     return _extract_summary(inners[0]) if len(value) == len(inners) == 1 else None
 
 
-def summary_by_rules(episodes: Sequence[Episode]) -> str | None:
+def summary_by_rules(episodes: Sequence[OldMemory]) -> str | None:
     """Return a dated line for each of the most important episodes, in order of time."""
     lines = [(e, _first_sentence(e.text)) for e in episodes]
     lines = [(e, line) for e, line in lines if line]

@@ -17,7 +17,7 @@ from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import Action, Scope
-from relayer.extraction.episodes import Episode
+from relayer.extraction.old_memories import OldMemory
 from relayer.extraction.procedure import procedures_by_rules
 from relayer.memories.duplicates import Candidate, Merge, merges_of, telling_words
 from relayer.memories.opener import Caller, Opener, has_key
@@ -77,7 +77,7 @@ class OpenedEpisode:
 
     row: Row
     draft: Draft = field(repr=False)
-    episode: Episode = field(repr=False)
+    episode: OldMemory = field(repr=False)
 
     @property
     def source(self) -> tuple[uuid.UUID, bytes]:
@@ -255,7 +255,7 @@ class Planner:
         for row, draft in await self._open(work, ids):
             text, _ = await without_secrets(work.access, draft.text)
             moment = row["event_time"] or row["created_at"]
-            read.append(OpenedEpisode(row, draft, Episode(text, moment, draft.importance)))
+            read.append(OpenedEpisode(row, draft, OldMemory(text, moment, draft.importance)))
         return read
 
     async def newest_episodes(self, work: Work) -> list[OpenedEpisode]:

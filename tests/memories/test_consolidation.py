@@ -10,7 +10,7 @@ import pytest
 from relayer.clock import to_ms
 from relayer.database import runs as run_rows
 from relayer.errors import NotAllowed, NotFound
-from relayer.extraction.episodes import Episode
+from relayer.extraction.old_memories import OldMemory
 from relayer.extraction.procedure import Procedure, ProcedureFinder
 from relayer.journal.states import Change
 from relayer.memories.consolidation import Consolidator
@@ -505,7 +505,7 @@ class TestSchedule:
         asked: list[int] = []
         find = ProcedureFinder.find
 
-        async def counted(self: ProcedureFinder, shown: Sequence[Episode]) -> list[Procedure]:
+        async def counted(self: ProcedureFinder, shown: Sequence[OldMemory]) -> list[Procedure]:
             asked.append(len(shown))
             return await find(self, shown)
 

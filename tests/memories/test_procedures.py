@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from relayer.extraction.episodes import Episode
+from relayer.extraction.old_memories import OldMemory
 from relayer.extraction.procedure import procedures_by_rules, steps_of
 from relayer.journal.states import Change
 from relayer.memories.opener import Caller
@@ -46,13 +46,13 @@ class TestSteps:
         assert steps_of(text.replace("{}", run * (2**20 // len(run)))) == []
 
     def test_three_days_make_a_procedure(self) -> None:
-        days = [Episode(RELEASE, START + timedelta(days=n)) for n in range(3)]
+        days = [OldMemory(RELEASE, START + timedelta(days=n)) for n in range(3)]
         [found] = procedures_by_rules(days)
         assert found.episodes == (0, 1, 2)
         assert "2. tag the commit" in found.text
         assert procedures_by_rules(days[:2]) == []
         assert procedures_by_rules([days[0]] * 3) == [], "one day is no habit"
-        other = Episode(RELEASE.replace("tests", "benchmark"), START + timedelta(days=9))
+        other = OldMemory(RELEASE.replace("tests", "benchmark"), START + timedelta(days=9))
         assert procedures_by_rules([*days[:2], other]) == []
 
 

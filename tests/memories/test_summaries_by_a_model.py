@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relayer.errors import QuotaExceeded, Unavailable
-from relayer.extraction.episodes import Episode
+from relayer.extraction.old_memories import OldMemory
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import SUMMARY_CHARS_MAX
 from relayer.llm import LanguageModel
@@ -236,6 +236,6 @@ class TestWithAModel:
     async def test_what_episodes_do_not_show_is_not_proposed(
         self, model: LanguageModel, server: OpenAIServer, items: Any
     ) -> None:
-        episodes = [Episode("Bob fed the cat.", START + timedelta(days=n)) for n in range(4)]
+        episodes = [OldMemory("Bob fed the cat.", START + timedelta(days=n)) for n in range(4)]
         server.script(answers(procedures=items))
         assert await ProcedureFinder(model=model).find(episodes) == []

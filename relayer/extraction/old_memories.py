@@ -1,4 +1,4 @@
-"""Old episodes as consolidation reads them: what a model is shown of them, and what it may say.
+"""Old memories as consolidation reads them: what a model is shown of them, and what it may say.
 
 It does not own what is made of them (`summary.py`, `procedure.py`); texts come redacted.
 
@@ -15,13 +15,13 @@ from typing import Final
 from relayer.extraction.injection_filter import gives_a_password, orders_the_reader
 from relayer.prompts import fence, number_lines
 
-SHOWN_CHARS_MAX: Final = 1_000  # of one episode
+SHOWN_CHARS_MAX: Final = 1_000  # of one memory
 _NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class Episode:
-    """Something that happened: what was noted of it, and when that was."""
+class OldMemory:
+    """An old memory of something that happened: its text, and when that was."""
 
     text: str = field(repr=False)
     moment: datetime
@@ -33,15 +33,15 @@ class Episode:
         return self.moment.astimezone(UTC).date().isoformat()
 
 
-def format_episodes(episodes: Sequence[Episode]) -> str:
-    """Return the episodes as a prompt has them: numbered, dated, fenced."""
+def format_memories(episodes: Sequence[OldMemory]) -> str:
+    """Return old memories as a prompt has them: numbered, dated, fenced."""
     return fence(
         "episodes", number_lines([f"({e.day}) {e.text[:SHOWN_CHARS_MAX]}" for e in episodes])
     )
 
 
-def is_believed(text: str, episodes: Iterable[Episode], chars_max: int) -> bool:
-    """Return whether a model may have taken `text` from these episodes, and it may be stored."""
+def is_believed(text: str, episodes: Iterable[OldMemory], chars_max: int) -> bool:
+    """Return whether a model may have taken `text` from these memories, and it may be stored."""
     if not 0 < len(text) <= chars_max or orders_the_reader(text) or gives_a_password(text):
         return False
     known = {n for e in episodes for n in _numbers(f"{e.day} {e.text[:SHOWN_CHARS_MAX]}")}
