@@ -24,6 +24,7 @@ from bench import (
     fairness,
     index,
     ingest,
+    large,
     million,
     models,
     others,
@@ -61,6 +62,7 @@ PARTS: Final[dict[str, Part]] = {
     "index": index,
     "agents": agents,
     "sync": sync,
+    "large": large,
     "million": million,
     "others": others,
     "models": models,
@@ -135,7 +137,10 @@ def _parser() -> argparse.ArgumentParser:
         "rounds": (None, f"of each measurement, {ROUNDS} by default"),
         "largest": (50_000, "leave larger namespaces out"),
         "backlog": (100, "MiB of one account's text that waits in `fairness`, 100 by default"),
-        "rows": (0, "memories around those of `million`, which is left out without"),
+        "rows": (
+            0,
+            "memories of `large`, and around those of `million`, which is left out without",
+        ),
     }
     for name, (default, text) in numbers.items():
         parser.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help=text)

@@ -34,11 +34,18 @@ from relayer.memory_index.passages import Passages, Places
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Distances = npt.NDArray[np.floating[Any]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 # What is looked at on the loop itself, in postings, memories and words: about five milliseconds.
 AT_ONCE_MAX: Final = 65_536
 VECTOR_BYTES: Final = 128  # that take as long as one posting
+# Memories whose distance is computed, where others are estimated: at least so many, and one of so
+# many. What signs say of an angle is .08 off (of 384 numbers), and ten of thousands are looked for.
+EXACT_MIN: Final = 2_000
+EXACT_SHARE: Final = 200
+SAMPLED: Final = 1_024  # memories by which a mean of estimates is corrected
+BOUND_SAMPLES: Final = 2**16  # distances by which a bound for the nearest is chosen
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
 _ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
@@ -54,12 +61,29 @@ class _Segment:
 
 
 @dataclass(frozen=True)
+class _Leg:
+    """The vectors of one model and epoch, and how far each is from the query's.
+
+    Attributes:
+        at: the positions of their memories among all.
+        distances: changed in place where they are estimates and are computed after all.
+        is_estimated: they were estimates.
+    """
+
+    passages: Passages
+    at: Ints | Places
+    unit: npt.NDArray[np.float32]
+    distances: Distances
+    is_estimated: bool
+
+
+@dataclass(frozen=True)
 class _Meaning:
     """Distances over all memories; infinite and NaN where there is no vector, with no passages."""
 
-    nearest: Floats
-    spread: Floats
-    passages: Ints
+    nearest: Distances
+    spread: Distances
+    passages: Ints | npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -86,16 +110,25 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     segments = _to_segments(namespaces, search.scopes)
     memories = join([p.namespace.memories for p in segments])
     found_at_all = _join([_filter(p, filters) for p in segments])
-    meaning = _score_meaning(segments, len(memories))
     words = _words(segments, len(memories), search.query_words)
-    near, worded = found_at_all & np.isfinite(meaning.nearest), found_at_all & (words.bm25 > 0)
+    worded = found_at_all & (words.bm25 > 0)
+    legs = _legs(segments)
+    meaning = _score_meaning(legs, len(memories))
+    near = found_at_all & np.isfinite(meaning.nearest)
+    means = _mean(meaning.nearest, near), _mean(meaning.spread, near)
+    exact = near
+    if any(leg.is_estimated for leg in legs):
+        exact = _shortlist(meaning.nearest, near)
+        meaning, means = _compute(legs, meaning, exact, _sample(near), means)
     chosen = np.zeros(len(memories), bool)
-    chosen[_first(meaning.nearest, near, memories.seq, count)] = True
+    chosen[_first(meaning.nearest, exact, memories.seq, count)] = True
     chosen[_first(-words.bm25, worded, memories.seq, count)] = True
     pairs, steps = np.zeros((0, 2), np.int64), _NONE
     if search.neighbours:
         pairs, steps = _beside(segments, memories, found_at_all, chosen)
         chosen[pairs[:, 1]] = True
+    if exact is not near:
+        meaning, _ = _compute(legs, meaning, chosen, _NONE, means)
     shown = np.flatnonzero(chosen)
     if len(segments) > 1:
         shown = shown[np.argsort(memories.seq[shown])]
@@ -118,8 +151,8 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         parts=words.parts[matched],
         ideal=words.ideal,
         attainable=words.attainable,
-        mean_nearest=_mean(meaning.nearest[near]),
-        mean_spread=_mean(meaning.spread[near]),
+        mean_nearest=means[0],
+        mean_spread=means[1],
         mean_bm25=float(words.bm25[worded].sum()) / max(findable, 1),
         findable=findable,
         mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
@@ -212,7 +245,7 @@ def _distances(passages: Passages, embedding: npt.NDArray[np.float16]) -> Floats
     return distances
 
 
-def _lower(nearest: Floats, passages: Passages, at: Ints | Places, distances: Floats) -> None:
+def _lower(nearest: Distances, passages: Passages, at: Ints | Places, distances: Distances) -> None:
     """Let the memories at these positions be as near as these passages of theirs."""
     if passages.single:
         nearest[at] = np.minimum(nearest[at], distances)
@@ -274,22 +307,87 @@ def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return unit
 
 
-def _score_meaning(segments: Sequence[_Segment], count: int) -> _Meaning:
-    """Score meaning: a text is as near as its nearest passage, and a little as near as all."""
-    nearest, total = np.full(count, np.inf), np.zeros(count)
-    passages = np.zeros(count, np.int64)
+def _legs(segments: Sequence[_Segment]) -> list[_Leg]:
+    legs = []
     for segment in segments:
         for scope in segment.scopes:
             for model, vector in scope.embeddings.items():
                 its = segment.namespace.passages.get((scope.epoch, model))
-                if its is None:
-                    continue
-                distances, at = _distances(its, vector), its.at + segment.begins
-                _lower(nearest, its, at, distances)
-                total += np.bincount(at, distances, count)
-                passages += np.bincount(at, minlength=count)
+                if its is not None:
+                    at = its.at + segment.begins if segment.begins else its.at
+                    legs.append(_leg(its, at, vector))
+    return legs
+
+
+def _leg(passages: Passages, at: Ints | Places, vector: npt.NDArray[np.float16]) -> _Leg:
+    unit = _unit(vector)
+    if passages.has_estimates:
+        return _Leg(passages, at, unit, 1 - passages.estimate_cosines(unit), is_estimated=True)
+    return _Leg(passages, at, unit, _distances(passages, vector), is_estimated=False)
+
+
+def _score_meaning(legs: Sequence[_Leg], count: int) -> _Meaning:
+    """Score meaning: a text is as near as its nearest passage, and a little as near as all."""
+    if len(legs) == 1 and len(legs[0].at) == count and legs[0].passages.in_order:
+        distances = legs[0].distances
+        return _Meaning(distances, distances, np.ones(count, np.int8))
+    nearest, total = np.full(count, np.inf), np.zeros(count)
+    passages = np.zeros(count, np.int64)
+    for leg in legs:
+        _lower(nearest, leg.passages, leg.at, leg.distances)
+        total += np.bincount(leg.at, leg.distances, count)
+        passages += np.bincount(leg.at, minlength=count)
     with np.errstate(invalid="ignore"):
         return _Meaning(nearest, total / passages, passages)
+
+
+def _shortlist(nearest: Distances, near: Bools) -> Bools:
+    """Return those whose distance is computed, about as many as are wanted, the nearest.
+
+    The bound is that of a sample, which is found much sooner.
+    """
+    wanted, there = max(EXACT_MIN, len(near) // EXACT_SHARE), int(near.sum())
+    if there <= 2 * wanted:
+        return near.copy()
+    step = len(near) // BOUND_SAMPLES + 1
+    sample = nearest[::step][near[::step]]
+    place = min(wanted * len(sample) // there, len(sample) - 1)
+    bound = np.partition(sample, place)[place]
+    found: Bools = near & (nearest <= bound)
+    return found
+
+
+def _sample(near: Bools) -> Ints:
+    """Return a few, scattered: what lies in step with others may be alike."""
+    at = np.flatnonzero(near)
+    return at[np.random.default_rng(len(at)).integers(len(at), size=SAMPLED)] if len(at) else at
+
+
+def _compute(
+    legs: Sequence[_Leg],
+    before: _Meaning,
+    wanted: Bools,
+    sample: Ints,
+    means: tuple[float, float],
+) -> tuple[_Meaning, tuple[float, float]]:
+    """Compute the distances of wanted memories and of a sample, where they were estimates.
+
+    The means of all are corrected by how far the sample's estimates were off.
+    """
+    wanted = wanted.copy()
+    wanted[sample] = True
+    estimates = before.nearest[sample], before.spread[sample]
+    for leg in legs:
+        if leg.is_estimated:
+            which = np.flatnonzero(wanted[leg.at])
+            cosines = leg.passages.cosines_of(leg.unit, which)
+            leg.distances[which] = 1 - cosines.clip(-1, 1)
+    meaning = _score_meaning(legs, len(wanted))
+    if len(sample):
+        exact = meaning.nearest[sample], meaning.spread[sample]
+        first, second = (float((e - s).mean()) for e, s in zip(exact, estimates, strict=True))
+        means = means[0] + first, means[1] + second
+    return meaning, means
 
 
 def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:
@@ -389,5 +487,6 @@ def _apart(values: Ints | Floats) -> Ints | Floats:
     return apart
 
 
-def _mean(values: Floats) -> float:
-    return float(values.sum()) / len(values) if len(values) else math.nan
+def _mean(values: Distances, among: Bools) -> float:
+    its = values if among.all() else values[among]
+    return float(its.sum(dtype=np.float64)) / len(its) if len(its) else math.nan

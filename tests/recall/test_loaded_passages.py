@@ -8,7 +8,7 @@ import pytest
 
 from relayer.memory_index.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, Passages
 
-DIM = 24
+DIM = 96
 MANY = 320
 LARGE = 128 * MANY
 NUMBERS = np.random.default_rng(7)

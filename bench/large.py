@@ -1,0 +1,201 @@
+"""A large namespace in memory against one of a thousand: what its search takes, and what it finds.
+
+Not here: the database, HTTP and opening what is found (`recall.py`), bytes in the database
+(`index.py`).
+
+- `--rows` memories, 100,000 without. They are put into the index page by page, as read from a
+  database, and never stored.
+- A search is all that a recall computes: a run of the model, the evidence, and one score of it.
+- Nearest by meaning are compared with a product of whole vectors; the first ten of a hybrid search
+  with those of the same index without estimates.
+"""
+
+import statistics
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.figures import Bounds, Figure, Report, compared
+from bench.filling import APART, EMBEDDED, FIRST_AT, NOISE
+from bench.running import Scale, Site
+from bench.sentences import Questions, sentence
+from relayer.clock import utc_now
+from relayer.database.index_steps import IndexMark
+from relayer.database.memory_index import Counts, Differing, Page
+from relayer.database.recall import Evidence, Filters, Scope, Search
+from relayer.memory_index import evidence
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
+from relayer.query.fusion import fuse
+from relayer.query.terms import query_terms
+from relayer.record import IMPORTANCES
+from relayer.words import words
+
+MEMORIES: Final = 100_000
+MEMORIES_QUICK: Final = 20_000
+SMALL: Final = 1_000
+PAGE: Final = 16_000
+LIMIT: Final = 10
+EACH: Final = 60  # searches of a round
+P50: Final = Bounds(must=2.0, aim=1.3)
+P95: Final = Bounds(must=3.0, aim=2.0)
+FOUND: Final = Bounds(must=0.98, aim=0.99, at_least=True)
+ALIKE: Final = Bounds(must=0.95, aim=0.98, at_least=True)
+MEGABYTES: Final = Bounds(must=300.0, aim=200.0)
+EQUAL: Final = 1e-4  # of two distances: one is as good as the other
+_MODEL: Final = "model"
+_PART: Final = 0.95  # of searches that take no longer than p95
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass
+class _Large:
+    """A namespace that was put together, the vectors as they were, and how long that took."""
+
+    loaded: LoadedNamespace
+    vectors: npt.NDArray[np.float16]
+    spent_s: float
+
+
+async def measure(site: Site, scale: Scale) -> Report:
+    """The part's report."""
+    count = MEMORIES_QUICK if scale.quick else max(scale.rows or MEMORIES, MEMORIES_QUICK)
+    each = 3 if scale.quick else EACH
+    own = await site.embedder.embed([sentence(n) for n in range(min(EMBEDDED, count))])
+    small, large = _put_together(own, SMALL), _put_together(own, count)
+    questions, report = Questions(), Report()
+    taken: dict[int, list[list[float]]] = {SMALL: [], count: []}
+    for _ in range(scale.rounds):
+        for its in (small, large):
+            texts = [next(questions) for _ in range(each)]
+            taken[len(its.vectors)].append([await _search_ms(site, its, text) for text in texts])
+    for label, part, bounds in (("p50", 0.5, P50), ("p95", _PART, P95)):
+        ours, theirs = (
+            [float(np.quantile(one, part)) for one in taken[size]] for size in (count, SMALL)
+        )
+        name = f"search among {count:,} in memory, {label}"
+        report.figures.append(compared(name, "ms", ours, f"among {SMALL:,}", theirs, bounds))
+    found, alike = await _compared(site, large, [next(questions) for _ in range(each)])
+    size = large.loaded.size_bytes
+    report.figures += [
+        Figure(name=f"nearest {LIMIT} of an exact search", value=found, unit="", bounds=FOUND),
+        Figure(name=f"first {LIMIT} of a hybrid one", value=alike, unit="", bounds=ALIKE),
+        Figure(name=f"process memory of {count:,}", value=size / 1e6, unit="MB", bounds=MEGABYTES),
+        Figure(name="process bytes a memory", value=size / count, unit="B"),
+        Figure(name="put together a second", value=count / large.spent_s, unit="1/s"),
+    ]
+    return report
+
+
+def _put_together(own: Floats, count: int) -> _Large:
+    loaded, spent_s = empty(1), 0.0
+    vectors = np.concatenate(
+        [_vectors(own, range(at, min(at + PAGE, count))) for at in range(0, count, PAGE)]
+    )
+    for at in range(0, count, PAGE):
+        numbers = range(at, min(at + PAGE, count))
+        page = _page(numbers, vectors[numbers.start : numbers.stop])
+        now = Differing(IndexMark(b"", 1), Counts(numbers.stop, 0), np.array(numbers) + 1)
+        began = time.perf_counter()
+        loaded = update(loaded, now, [page])
+        spent_s += time.perf_counter() - began
+    return _Large(loaded, vectors, spent_s)
+
+
+def _vectors(own: Floats, numbers: range) -> npt.NDArray[np.float16]:
+    """As `bench.filling` makes them."""
+    found = own[np.array(numbers) % len(own)]
+    noise = np.random.default_rng(numbers.start).standard_normal(found.shape, np.float32)
+    noise *= NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
+    is_near = (np.array(numbers) >= len(own))[:, None]
+    return np.asarray((found + noise * is_near) @ _turn(found.shape[1]), np.float16)
+
+
+@cache
+def _turn(dim: int) -> Floats:
+    """A turn such as every namespace has its own of."""
+    numbers = np.random.default_rng(0).standard_normal((dim, dim))
+    return np.asarray(np.linalg.qr(numbers)[0], np.float32)
+
+
+def _page(numbers: range, vectors: npt.NDArray[np.float16]) -> Page:
+    """Memories as a database pages them."""
+    counted = [_counted(words(sentence(n))) for n in numbers]
+    seqs = np.array(numbers) + 1
+    every = [len(its) for its in counted]
+    return Page(
+        memories=[_row(n) for n in numbers],
+        vectors={(1, _MODEL): (seqs, vectors)},
+        tokens=np.array([token for its in counted for token in its], np.int64),
+        seqs=seqs.repeat(every),
+        frequencies=np.array([times for its in counted for times in its.values()], np.int16),
+        lengths=np.array(every, np.int16).repeat(every),
+    )
+
+
+def _counted(terms: Iterable[str]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for term in terms:
+        token = zlib.crc32(term.encode())
+        found[token] = found.get(token, 0) + 1
+    return found
+
+
+def _row(number: int) -> Any:
+    moment = (FIRST_AT + number * APART).timestamp()
+    return {
+        "seq": number + 1, "version": 1 + number // PAGE, "epoch": 1, "format": "sealed",
+        "kind": KINDS[0], "importance": IMPORTANCES[0], "writer": bytes(32), "source": None,
+        "moment": moment, "expires": np.inf, "is_kept": True, "stored": moment,
+        "superseded": np.inf, "blob_id": number.to_bytes(32, "big"), "index_record": None,
+    }  # fmt: skip
+
+
+async def _search_ms(site: Site, its: _Large, text: str) -> float:
+    began = time.perf_counter()
+    fuse(await evidence.gather_aside([its.loaded], await _search_of(site, text)))
+    return 1000 * (time.perf_counter() - began)
+
+
+async def _search_of(site: Site, text: str) -> Search:
+    terms = query_terms(text)
+    [vector] = await site.embedder.embed([text])
+    turned = (vector @ _turn(len(vector))).astype(np.float16)
+    found = [(zlib.crc32(t.text.encode()), t.ordinal, t.weight) for t in terms.terms]
+    return Search(
+        scopes=[Scope(1, 1, {_MODEL: turned}, found)],
+        query_words=terms.query_words,
+        filters=Filters(utc_now()),
+        limit=LIMIT,
+        neighbours=True,
+    )
+
+
+async def _compared(site: Site, its: _Large, texts: Sequence[str]) -> tuple[float, float]:
+    """The shares of the nearest ten, and of a hybrid search's first ten, that exact ones have."""
+    found, alike = [], []
+    whole = its.vectors.astype(np.float32)
+    whole /= np.linalg.norm(whole, axis=1, keepdims=True)
+    for text in texts:
+        search = await _search_of(site, text)
+        ours = evidence.gather([its.loaded], search)
+        with patch.object(evidence, "EXACT_MIN", len(whole)):
+            exact = evidence.gather([its.loaded], search)
+        near = whole @ search.scopes[0].embeddings[_MODEL].astype(np.float32)
+        tenth = np.partition(near, -LIMIT)[-LIMIT]
+        nearest = ours.seqs[np.argsort(ours.nearest)[:LIMIT]] - 1
+        found.append(float((near[nearest] >= tenth - EQUAL).mean()))
+        alike.append(len(_first(ours) & _first(exact)) / LIMIT)
+    return statistics.fmean(found), statistics.fmean(alike)
+
+
+def _first(found: Evidence) -> set[int]:
+    order = np.argsort(-fuse(found).score, kind="stable")
+    return set(found.seqs[order[:LIMIT]].tolist())

@@ -1,0 +1,173 @@
+"""Of many vectors most distances are only estimated: what is found stays the same."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayer.database.index_steps import IndexMark
+from relayer.database.memory_index import Counts, Differing, Page
+from relayer.database.recall import Evidence, Filters, Scope, Search
+from relayer.memory_index import evidence, passages
+from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
+from relayer.memory_index.passages import SIGNED_MIN
+from relayer.record import IMPORTANCES
+from tests.services import TEAM
+from tests.twins import Twins, twins
+
+__all__ = ["twins"]  # a fixture
+
+DIM = 384
+COUNT = SIGNED_MIN + 2_000
+HEAPS = 301
+LIMIT = 10
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+NUMBERS = np.random.default_rng(11)
+
+
+def row(seq: int) -> Any:
+    return {
+        "seq": seq, "version": 1, "epoch": 1, "format": "sealed", "kind": KINDS[seq % 2],
+        "importance": IMPORTANCES[0], "writer": bytes(32), "source": None,
+        "moment": NOW.timestamp() - seq, "expires": np.inf, "is_kept": True, "stored": 0.0,
+        "superseded": np.inf, "blob_id": bytes(32), "index_record": None,
+    }  # fmt: skip
+
+
+def page(seqs: Sequence[int], vectors: np.ndarray, each: int = 1) -> Page:
+    """Memories with so many passages each, of which every hundredth has the word 7."""
+    worded = np.array([seq for seq in seqs if seq % 100 == 0], np.int64)
+    return Page(
+        memories=[row(seq) for seq in seqs],
+        vectors={(1, "m"): (np.array(seqs, np.int64).repeat(each), vectors)},
+        tokens=np.full(len(worded), 7, np.int64),
+        seqs=worded,
+        frequencies=np.ones(len(worded), np.int16),
+        lengths=np.full(len(worded), 5, np.int16),
+    )
+
+
+def heaps(count: int) -> np.ndarray:
+    """Vectors in heaps, as those of texts lie."""
+    centres = NUMBERS.standard_normal((HEAPS, DIM), np.float32)
+    near = 0.6 * NUMBERS.standard_normal((count, DIM), np.float32)
+    return np.asarray(centres[np.arange(count) % HEAPS] + near, np.float16)
+
+
+def put(before: LoadedNamespace, seqs: Sequence[int], *pages: Page) -> LoadedNamespace:
+    counts = Counts(len(before.memories) + len(seqs), 5)
+    return update(before, Differing(IndexMark(b"", 1), counts, np.array(seqs)), pages)
+
+
+def search(vector: np.ndarray, **filters: Any) -> Search:
+    scope = Scope(1, 1, {"m": vector.astype(np.float16)}, [(7, 0, 1.0)])
+    return Search(
+        scopes=[scope],
+        query_words=1,
+        filters=Filters(NOW, **filters),
+        limit=LIMIT,
+        neighbours=True,
+    )
+
+
+def exactly(found: LoadedNamespace, asked: Search, monkeypatch: pytest.MonkeyPatch) -> Evidence:
+    """The evidence with no distance left estimated."""
+    with monkeypatch.context() as patch:
+        patch.setattr(evidence, "EXACT_MIN", 10**6)
+        return evidence.gather([found], asked)
+
+
+def best(found: Evidence) -> set[int]:
+    return set(found.seqs[np.argsort(found.nearest)[:LIMIT]].tolist())
+
+
+def near_to(vector: np.ndarray) -> np.ndarray:
+    return vector.astype(np.float32) + NUMBERS.standard_normal(DIM, np.float32)
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def large(request: pytest.FixtureRequest) -> tuple[LoadedNamespace, np.ndarray]:
+    """A namespace whose memories have one passage each, or two."""
+    each = request.param
+    vectors, half = heaps(COUNT), COUNT // 2
+    first, last = range(1, half // each + 1), range(half // each + 1, COUNT // each + 1)
+    loaded = put(empty(1), first, page(first, vectors[: len(first) * each], each))
+    assert not loaded.passages[1, "m"].has_estimates
+    loaded = put(loaded, last, page(last, vectors[len(first) * each :], each))
+    assert loaded.passages[1, "m"].has_estimates
+    return loaded, vectors
+
+
+@pytest.mark.parametrize("kinds", [None, KINDS[:1]])
+def test_the_nearest_are_found_and_their_distances_are_exact(
+    large: tuple[LoadedNamespace, np.ndarray],
+    kinds: Sequence[str] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded, vectors = large
+    monkeypatch.setattr(evidence, "EXACT_MIN", 500)
+    found = []
+    for at in range(0, COUNT, COUNT // 20):
+        asked = search(near_to(vectors[at]), kinds=kinds)
+        ours, exact = evidence.gather([loaded], asked), exactly(loaded, asked, monkeypatch)
+        found.append(len(best(ours) & best(exact)) / LIMIT)
+        there = {seq: n for n, seq in enumerate(exact.seqs.tolist())}
+        both = [(n, there[seq]) for n, seq in enumerate(ours.seqs.tolist()) if seq in there]
+        mine, theirs = np.array(both).T
+        assert np.allclose(ours.nearest[mine], exact.nearest[theirs], atol=1e-6)
+        assert np.allclose(ours.spread[mine], exact.spread[theirs], atol=1e-6)
+        assert ours.mean_nearest == pytest.approx(exact.mean_nearest, abs=0.02)
+        assert ours.mean_spread == pytest.approx(exact.mean_spread, abs=0.02)
+        assert (ours.findable, ours.mean_bm25) == (exact.findable, exact.mean_bm25)
+        assert len(ours.seqs) > LIMIT
+        if kinds is not None:
+            assert not (ours.seqs % 2).any()
+    assert np.mean(found) >= 0.98
+
+
+def test_what_only_words_find_has_its_exact_distance(
+    large: tuple[LoadedNamespace, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, vectors = large
+    monkeypatch.setattr(evidence, "EXACT_MIN", 500)
+    asked = search(near_to(vectors[5]))
+    ours = evidence.gather([loaded], asked)
+    its = loaded.passages[1, "m"]
+    unit = near = asked.scopes[0].embeddings["m"].astype(np.float32)
+    unit = near / np.linalg.norm(near)
+    distances = np.full(len(loaded.memories), np.inf)
+    np.minimum.at(distances, its.at, 1 - its.cosines(unit))
+    worded = ours.found[:, 0]
+    assert len(worded) > LIMIT
+    at = np.searchsorted(loaded.memories.seq, ours.seqs[worded])
+    assert np.allclose(ours.nearest[worded], distances[at], atol=1e-6)
+
+
+def test_what_is_gone_is_not_found_and_what_comes_is(
+    large: tuple[LoadedNamespace, np.ndarray],
+) -> None:
+    loaded, vectors = large
+    each = len(vectors) // len(loaded.memories)
+    asked = vectors[3 * each].astype(np.float32)
+    assert 4 in best(evidence.gather([loaded], search(asked)))
+    without = put(loaded, [4])
+    assert without.passages[1, "m"].places is not None
+    assert 4 not in evidence.gather([without], search(asked)).seqs.tolist()
+    new = COUNT + 1
+    added = put(without, [new], page([new], asked[None]))
+    assert next(iter(added.passages.values())).has_estimates
+    shown = evidence.gather([added], search(asked))
+    assert shown.seqs[np.argmin(shown.nearest)] == new
+    assert 4 in best(evidence.gather([loaded], search(asked)))
+
+
+async def test_answers_are_those_of_the_database(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passages, "SIGNED_MIN", 1)
+    await twins.check_alike()
+    held = await twins.residents(TEAM)
+    assert held is not None
+    assert all(its.has_estimates for its in held[0].passages.values())
