@@ -214,11 +214,19 @@ class Analysis(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply(Answer):
-    """An answer to a question, and the memories that it rests on."""
+    """An answer to a question.
+
+    Attributes:
+        memories: what the model was shown, by the numbers that `answer` cites, from 1 on.
+        supported: whether the memories hold an answer; None from a relayer that does not say so.
+        cited: ids of the memories that the answer rests on.
+    """
 
     answer: str
     memories_used: int
     memories: tuple[Memory, ...] = ()
+    supported: bool | None = None
+    cited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

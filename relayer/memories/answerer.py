@@ -1,13 +1,19 @@
-"""The order of steps of ask: recall, show as much as fits, let the model answer.
+"""The order of steps of ask: recall, show what fits, let the model answer, find what it cites.
 
-Not here: finding (`recall.py`), how a model is asked (`llm`).
+An answer that rests on no memory is never told: `NOTHING` is. Where nothing was recalled, no model
+is asked.
+
+Not here: finding (`recall.py`), how a model is asked (`llm`), what an answer rests on
+(`extraction.citations`).
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.errors import NotConfigured
+from relayer.extraction.citations import find_citations
 from relayer.llm import LanguageModel
 from relayer.memories.opener import Caller
 from relayer.memories.recall import RecalledMemory, RecallService, redact_query
@@ -17,14 +23,21 @@ from relayer.query.query import Query
 
 ASK_TEXT_CHARACTERS_MAX: Final = 4_000  # of one memory, in a prompt
 ASK_CHARACTERS_MAX: Final = 32_000  # of all together: about 8,000 tokens
+NOTHING: Final = "Not in memory."
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer and the memories it was given."""
+    """A model's answer.
+
+    Attributes:
+        memories: that the model was given, by the numbers that its text cites, from 1 on.
+        cited: those on which the answer rests; none where it is `NOTHING`.
+    """
 
     text: str = field(repr=False)
     memories: Sequence[RecalledMemory] = field(repr=False)
+    cited: Sequence[RecalledMemory] = field(repr=False)
 
 
 class Answerer:
@@ -35,7 +48,7 @@ class Answerer:
         self._model = model
 
     async def ask(self, caller: Caller, query: Query) -> Answer:
-        """Return a model's answer to a question, from what is recalled for it.
+        """Return a model's answer to a question, from what is recalled for it; or `NOTHING`.
 
         Raises:
             NotConfigured: there is no model.
@@ -49,9 +62,14 @@ class Answerer:
             )
         recalled = await self._recaller.recall(caller, query)
         shown = await _shorten(caller, recalled.found)
-        system, user = ask_prompt(redact_query(caller, query).text, [text for _, text in shown])
-        answer = await self._model.answer(system=system, user=user)
-        return Answer(answer, [found for found, _ in shown])
+        memories, notes = [found for found, _ in shown], [text for _, text in shown]
+        if not notes:
+            return Answer(NOTHING, memories, ())
+        question = redact_query(caller, query).text
+        system, user = ask_prompt(question, notes)
+        text = await self._model.answer(system=system, user=user)
+        places = await asyncio.to_thread(find_citations, text, question, notes)
+        return Answer(text if places else NOTHING, memories, [memories[at] for at in places])
 
 
 async def _shorten(

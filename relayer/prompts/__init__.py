@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Final
 
-PROMPT_VERSIONS: Final = {"extract": "4", "ask": "1", "summarise": "1", "procedures": "1"}
+PROMPT_VERSIONS: Final = {"extract": "4", "ask": "2", "summarise": "1", "procedures": "1"}
 
 
 def system_prompt(name: str) -> str:

@@ -29,6 +29,7 @@ from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.recall_counts import RecallCounts
 
+ASKED_RELEVANCE_MIN: Final = 0.3  # as the clients leave out of a recall what is less relevant
 Mode = Literal["hybrid", "keyword", "vector", "keyword_first"]
 Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max)]
 
@@ -125,9 +126,14 @@ class RecallAnswer(TypedDict):
 
 
 class AskAnswer(TypedDict):
-    """A language model's answer, and the memories that it was given."""
+    """A language model's answer, the memories that it was given, and the ids of those it cites.
+
+    `supported` is false where the memories hold no answer.
+    """
 
     answer: str
+    supported: bool
+    cited: list[str]
     memories_used: int
     memories: list[ResultAnswer]
 
@@ -216,12 +222,14 @@ async def ask(
     accounts: NamedDependency[Accounts],
     recall_counts: NamedDependency[RecallCounts],
 ) -> AskAnswer:
-    """Return a language model's answer from what is recalled."""
+    """Return a language model's answer from what is recalled, and what it rests on."""
     answer = await answerer.ask(caller, question_of(data, caller.access.time))
     _count(recall_counts, caller, data, answer.memories)
     labels = await _labels(accounts, caller, answer.memories)
     return {
         "answer": answer.text,
+        "supported": bool(answer.cited),
+        "cited": [str(found.memory.id) for found in answer.cited],
         "memories_used": len(answer.memories),
         "memories": [_result(f, labels, explain=False) for f in answer.memories],
     }
@@ -259,7 +267,7 @@ def question_of(body: AskBody, now: datetime) -> Query:
         BadRequest, TooLarge: out of range, or members that exclude each other.
     """
     text = bodies.check_text(body.question, Limits.query_bytes_max, "question")
-    return replace(_narrow(body, text, now), limit=body.limit)
+    return replace(_narrow(body, text, now), limit=body.limit, min_relevance=ASKED_RELEVANCE_MIN)
 
 
 def _narrow(body: Narrowed, text: str, now: datetime) -> Query:

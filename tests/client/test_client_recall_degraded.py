@@ -1,7 +1,7 @@
 """Questions to a relayer with a language model and no embedder, and what degraded searches say."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.client.gateway_scene import PATIENT
 from tests.client.mcp_scene import done, in_process
 from tests.client.shell_scene import Machine
 from tests.conftest import database_copy
-from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 from tests.processes import RunningRelayer, running_relayer
 
 TEA = "Anna prefers green tea."
@@ -27,26 +27,31 @@ BUDGET = "The tea budget of the team is 40 euros."
 HIGHLIGHT = datetime(2026, 5, 4, tzinfo=UTC)
 
 
+@pytest.fixture(scope="module")
+def model() -> Iterator[OpenAIServer]:
+    """The language model of that relayer."""
+    with openai_server() as running:
+        yield running
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def answering(
+    model: OpenAIServer,
     postgres: EmbeddedPostgres,
     template: str,
     model_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[RunningRelayer]:
     folder = tmp_path_factory.mktemp("answering") / "data"
-    with openai_server() as model:
-        environment = {
-            "RELAYER_EMBEDDER": "none",
-            "OPENAI_BASE_URL": model.base_url,
-            "OPENAI_API_KEY": API_KEY,
-            "RELAYER_LLM_MODEL": CHAT_MODEL,
-        }
-        async with database_copy(postgres, template) as copy:
-            with running_relayer(
-                folder, model_dir, database_url=copy.url, **environment
-            ) as process:
-                yield process
+    environment = {
+        "RELAYER_EMBEDDER": "none",
+        "OPENAI_BASE_URL": model.base_url,
+        "OPENAI_API_KEY": API_KEY,
+        "RELAYER_LLM_MODEL": CHAT_MODEL,
+    }
+    async with database_copy(postgres, template) as copy:
+        with running_relayer(folder, model_dir, database_url=copy.url, **environment) as process:
+            yield process
 
 
 @pytest.fixture
@@ -88,6 +93,15 @@ def test_every_flag_of_a_question_reaches_the_relayer(
     answer = run("ask", "tea?", *argv)
     assert run.err == ""
     assert {memory["text"] for memory in answer["memories"]} == expected
+
+
+def test_an_answer_shows_what_it_cites(run: Machine, model: OpenAIServer) -> None:
+    answer = run("ask", "tea?")
+    [first, *_] = answer["memories"]
+    assert (answer["supported"], answer["cited"]) == (True, [first["id"]])
+    assert run.lines("ask", "tea?")[1:] == [f"[1] {first['id']}  {first['text']}"]
+    model.script(Step(content="NOT IN MEMORY"))
+    assert run.lines("ask", "tea?") == ["Not in memory."]
 
 
 def test_what_could_not_be_searched_or_opened_is_told(

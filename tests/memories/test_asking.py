@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from relayer.errors import NotAllowed, NotConfigured, Unavailable
-from relayer.memories.answerer import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
+from relayer.memories.answerer import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX, NOTHING
 from relayer.query.query import Query
 from relayer.routes.recall import AskBody, question_of
 from relayer.sealed.keys import Namespace
-from tests.openai_server import OpenAIServer
+from tests.openai_server import OpenAIServer, Step
 from tests.services import OTHER, TEAM, Bench
 from tests.talking import AWAY
 from tests.thinking import model, server, thinking
@@ -26,6 +26,44 @@ class TestAsk:
         answer = await thinking.services.answerer.ask(caller, query)
         assert answer.text == "[1] Anna prefers tea."
         assert [f.memory.text for f in answer.memories] == ["Anna prefers tea."]
+        assert answer.cited == answer.memories
+
+    async def test_cites_the_memories_that_an_answer_rests_on(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        for drink in ("tea", "milk", "coffee"):
+            await thinking.remember(caller, f"Anna drinks {drink}.")
+        query = Query(text="What does Anna drink?", namespaces=[TEAM])
+        first = await thinking.services.answerer.ask(caller, query)
+        server.script(Step(content="Two things [3], [1, 3]; and more [9]."))
+        answer = await thinking.services.answerer.ask(caller, query)
+        assert answer.text == "Two things [3], [1, 3]; and more [9]."
+        assert answer.cited == [answer.memories[2], answer.memories[0]]
+        assert len(first.memories) == 3
+
+    async def test_what_rests_on_no_memory_is_not_told(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        await thinking.remember(caller, "Anna prefers tea.")
+        query = Query(text="Where does Anna live?", namespaces=[TEAM])
+        for said in ("NOT IN MEMORY", "Anna lives in Paris.", "Anna lives in Paris [2]."):
+            server.script(Step(content=said))
+            answer = await thinking.services.answerer.ask(caller, query)
+            assert (answer.text, answer.cited) == (NOTHING, [])
+            assert len(answer.memories) == 1
+
+    async def test_no_model_is_asked_where_nothing_is_recalled(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        await thinking.remember(caller, "Anna prefers tea.", namespace=Namespace("a"))
+        body = AskBody(question="What does Anna drink?", namespace="b")
+        query = question_of(body, thinking.clock())
+        answer = await thinking.services.answerer.ask(caller, query)
+        assert (answer.text, answer.memories, answer.cited) == (NOTHING, [], ())
+        assert server.received == []
 
     async def test_answers_from_what_the_question_is_narrowed_to(
         self, thinking: Bench, server: OpenAIServer
@@ -89,6 +127,7 @@ class TestAsk:
 
     async def test_model_away_and_reader_only(self, thinking: Bench, server: OpenAIServer) -> None:
         founder = await thinking.account()
+        await thinking.remember(await thinking.caller(founder), "Anna prefers tea.")
         reader = await thinking.caller(await thinking.key(founder, TEAM, role="reader"))
         server.script(AWAY)
         query = Query(text="tea?", namespaces=[TEAM])

@@ -140,7 +140,19 @@ async def test_a_page_reads_the_index_in_its_order(bench: Bench) -> None:
         await connection.execute("SET enable_seqscan = off")
         plan = await connection.fetch(
             "EXPLAIN " + listing._NEWEST["active"],
-            *(caller.access.account, [1], 2**62, 10, bench.clock(), None, None, None, None, None),
+            *(
+                caller.access.account,
+                [1],
+                2**62,
+                10,
+                bench.clock(),
+                None,
+                None,
+                None,
+                None,
+                None,
+                False,
+            ),
         )
         await connection.execute("RESET enable_seqscan")
     text = "\n".join(row[0] for row in plan)

@@ -29,7 +29,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
-from memrelay.models import KINDS, MODES, Memory, relevance_percent
+from memrelay.models import KINDS, MODES, Memory, Reply, relevance_percent
 from memrelay.operations.reading import MIN_RELEVANCE, Reading
 from memrelay.plurals import format_count
 
@@ -320,11 +320,21 @@ def _line(memory: Memory, shown_id: str) -> str:
 
 
 def ask(shell: Shell) -> None:
-    """Answer a question from memories."""
+    """Answer a question from memories, and show those that the answer cites."""
     args = shell.args
     with shell.connection() as connection:
         question = Reading(connection.session).ask(
             text_of(args.question), limit=args.limit, **_build_filters(args)
         )
         reply = connection.run(question)
-    shell.show(reply.to_json(), [reply.answer])
+    shell.show(reply.to_json(), [reply.answer, *_list_cited(reply)])
+
+
+def _list_cited(reply: Reply) -> list[str]:
+    """Return a line for each memory that an answer cites, by the number that it has there."""
+    ids = display_ids([memory.id for memory in reply.memories])
+    return [
+        f"[{number}] {ids[memory.id]}  {one_entry(render_text(memory))}"
+        for number, memory in enumerate(reply.memories, start=1)
+        if memory.id in reply.cited
+    ]
