@@ -89,20 +89,24 @@ class Twins:
         """Return when both answer every query alike, and the one does it from memory."""
         await self.hold(TEAM, OTHER)
         for query in QUERIES:
-            ours = await self.recall(self.held, **query)
-            theirs = await self.recall(self.plain, **query)
-            places = {f.hit.seq: n for n, f in enumerate(theirs.found)}
-            assert sorted(places) == sorted(f.hit.seq for f in ours.found), query
-            # What scores the same but for the last digits may change places.
-            scores = [theirs.found[places[f.hit.seq]].hit.score for f in ours.found]
-            in_order = [f.hit.score for f in theirs.found]
-            assert scores == pytest.approx(in_order, abs=DIGITS), query
-            for one in ours.found:
-                other = theirs.found[places[one.hit.seq]]
-                assert one.memory == other.memory, query
-                assert _exactly(one) == _exactly(other), query
-                assert _about(one) == pytest.approx(_about(other), abs=DIGITS), query
-            assert (ours.dropped, ours.degraded) == (theirs.dropped, theirs.degraded)
+            await self.check_query(**query)
+
+    async def check_query(self, **query: Any) -> None:
+        """Return when both answer a query alike."""
+        ours = await self.recall(self.held, **query)
+        theirs = await self.recall(self.plain, **query)
+        places = {f.hit.seq: n for n, f in enumerate(theirs.found)}
+        assert sorted(places) == sorted(f.hit.seq for f in ours.found), query
+        # What scores the same but for the last digits may change places.
+        scores = [theirs.found[places[f.hit.seq]].hit.score for f in ours.found]
+        in_order = [f.hit.score for f in theirs.found]
+        assert scores == pytest.approx(in_order, abs=DIGITS), query
+        for one in ours.found:
+            other = theirs.found[places[one.hit.seq]]
+            assert one.memory == other.memory, query
+            assert _exactly(one) == _exactly(other), query
+            assert _about(one) == pytest.approx(_about(other), abs=DIGITS), query
+        assert (ours.dropped, ours.degraded) == (theirs.dropped, theirs.degraded)
 
 
 def _exactly(found: Any) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
 """A query that names one of the speakers of a namespace finds first what that speaker said."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from relayer.query.speakers import add_speaker
 from relayer.query.terms import query_terms
 from relayer.record import Memory
 from tests.services import TEAM
-from tests.twins import DIGITS, Twins, twins
+from tests.twins import Twins, twins
 
 __all__ = ["twins"]  # a fixture
 
@@ -61,14 +60,7 @@ async def test_both_ways_to_search_agree(twins: Twins) -> None:
         "Where do I keep zzyzx?",
     ):  # fmt: skip
         for more in ({}, {"mode": "keyword"}):
-            asked: dict[str, Any] = {"text": text, **more}
-            ours = await twins.recall(twins.held, **asked)
-            theirs = await twins.recall(twins.plain, **asked)
-            for one, other in zip(ours.found, theirs.found, strict=True):
-                assert one.memory.text == other.memory.text, text
-                assert one.hit.speaker == other.hit.speaker
-                assert one.hit.period == other.hit.period
-                assert one.hit.score == pytest.approx(other.hit.score, abs=DIGITS)
+            await twins.check_query(text=text, **more)
 
 
 async def test_of_two_names_neither_is_lifted(twins: Twins) -> None:

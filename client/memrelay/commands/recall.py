@@ -320,7 +320,7 @@ def _line(memory: Memory, shown_id: str) -> str:
 
 
 def ask(shell: Shell) -> None:
-    """Answer a question from memories, and show those that the answer cites."""
+    """Answer a question from memories."""
     args = shell.args
     with shell.connection() as connection:
         question = Reading(connection.session).ask(
