@@ -24,6 +24,8 @@ WHERE datname = current_database() AND backend_type = 'client backend'
 AT_WORK = f"{WORKERS} AND state <> 'idle'"
 SILENT = "UPDATE pgqueuer SET heartbeat = now() - interval '1 hour'"
 
+IS_BACK = f"SELECT ({WORKERS} AND backend_start > $1) > 0"
+
 # No job is taken, and that they are not is remembered.
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -38,6 +40,8 @@ async def test_others_go_on_while_a_long_one_is_not_over(
 ) -> None:
     async with running_job(make_bench, embedder) as job:
         await job.bench.sql(CUT_OFF)
+        cut_off_at = await job.bench.value("SELECT clock_timestamp()")
+        await job.bench.until(IS_BACK, True, cut_off_at)
         await job.bench.remember(job.caller, "Ben sells cups.")
         await job.bench.until(VECTORS, 1)
         # Nobody else takes it for one whose worker has ended.
