@@ -133,6 +133,13 @@ def assert_error_shape(answer: httpx.Response) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
+async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
+    """Store a memory, and return its id."""
+    answer = await client.post("/v1/remember", json={"text": text, **members, **named})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
 async def key_of(storage: Storage, account: NewKey, role: Any, *namespaces: str) -> NewKey:
     return await provision.add_key(
         storage,

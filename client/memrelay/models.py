@@ -319,7 +319,7 @@ class MostRecalled(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class RecallCounts(Answer):
-    """What recalls used since a day of UTC, and how many memories none of them showed."""
+    """Counts of the memories that recalls showed since a day of UTC, and of those that none did."""
 
     since: str
     never_recalled_count: int

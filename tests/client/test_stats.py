@@ -118,7 +118,7 @@ def test_charts_fit_the_terminal(filled: Machine, columns: int, encoding: str) -
 
 
 class TestRecalls:
-    """What recalls used, where an owner chose that they are counted."""
+    """Counts of recalls are shown where an owner chose to have them."""
 
     @pytest.fixture
     def counted(self, filled: Machine) -> Machine:

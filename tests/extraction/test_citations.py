@@ -1,4 +1,4 @@
-"""Which notes an answer of a model rests on."""
+"""Citations of notes in a model's answer, and answers without any."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether a query asks for the first or the latest of several."""
+"""Queries for the first or the latest of several."""
 
 import pytest
 

@@ -12,18 +12,12 @@ from relayer.preferences import AccountSettings
 from relayer.sealed.keys import Namespace
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey, add_key, create_account
-from tests.routes_scene import Answer, Desk, client, desk, named
+from tests.routes_scene import Answer, Desk, client, desk, named, remember
 from tests.signing import client_of, signer_of
 
 __all__ = ["client", "desk", "named"]  # fixtures
 
 TEA, COFFEE = "Anna prefers green tea.", "Anna prefers black coffee."
-
-
-async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
-    answer = await client.post("/v1/remember", json={"text": text, **members, **named})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
 
 
 async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Answer:

@@ -10,19 +10,13 @@ from litestar.types import ASGIApp
 from relayer.clock import rfc3339, utc_now
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
-from tests.routes_scene import Answer, client, key_of, named
+from tests.routes_scene import Answer, client, key_of, named, remember
 from tests.signing import client_of, signer_of
 
 __all__ = ["client", "named"]  # fixtures
 
 LONG_AGO, YESTERDAY = "2026-05-04T00:00:00Z", rfc3339(utc_now() - timedelta(days=1))
 TOMORROW = rfc3339(utc_now() + timedelta(days=1))
-
-
-async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
-    answer = await client.post("/v1/remember", json={"text": text, **members, **named})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
 
 
 async def count(client: httpx.AsyncClient, *bounds: str, **members: Any) -> Answer:

@@ -13,19 +13,13 @@ from relayer.settings import Limits
 from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
-from tests.routes_scene import Answer, Desk, client, desk, named
+from tests.routes_scene import Answer, Desk, client, desk, named, remember
 from tests.services import new_identity
 from tests.signing import client_of, signer_of
 
 __all__ = ["client", "desk", "named"]  # fixtures
 
 TTL = "/v1/namespaces/default"
-
-
-async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
-    answer = await client.post("/v1/remember", json={"text": text, **members, **named})
-    assert answer.status_code == 202
-    return str(answer.json()["id"])
 
 
 async def forget(client: httpx.AsyncClient, named: Answer, **members: Any) -> httpx.Response:

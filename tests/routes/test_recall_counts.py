@@ -14,7 +14,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
-from tests.routes_scene import Answer, client, key_of, named
+from tests.routes_scene import Answer, client, key_of, named, remember
 from tests.signing import client_of, signer_of
 
 __all__ = ["client", "named"]  # fixtures
@@ -25,12 +25,6 @@ ALL = {"bounds": ["2026-05-04T00:00:00Z"]}
 async def choose(client: httpx.AsyncClient, named: Answer, *, count_recalls: bool) -> None:
     answer = await client.patch("/v1/settings", json={"count_recalls": count_recalls, **named})
     assert answer.json()["settings"]["count_recalls"] is count_recalls
-
-
-async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
-    answer = await client.post("/v1/remember", json={"text": text, **members, **named})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
 
 
 async def ask(client: httpx.AsyncClient, path: str, **body: Any) -> Answer:
