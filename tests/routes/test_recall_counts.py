@@ -13,6 +13,7 @@ from relayer.clock import utc_now
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
+from tests.lifespan import living
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.routes_scene import Answer, client, key_of, named, remember
 from tests.signing import client_of, signer_of
@@ -128,7 +129,10 @@ async def test_an_answer_counts_what_its_model_was_given(
         settings = replace(
             lean, llm_model=CHAT_MODEL, openai_base_url=server.base_url, openai_api_key=API_KEY
         )
-        async with client_of(build_app(storage, settings), signer_of(managed)) as asking:
+        async with (
+            living(build_app(storage, settings)) as app,
+            client_of(app, signer_of(managed)) as asking,
+        ):
             await ask(asking, "/v1/ask", question="Which tea?")
             await ask(asking, "/api/ask", question="Which tea?")
             await ask(asking, "/v1/ask", question="Which tea?", as_of=utc_now().isoformat())
