@@ -16,7 +16,12 @@ export {
   type TrustStore,
 } from "./trust.ts";
 
-export type { AskOptions, InNamespace, RecallOptions } from "./operations/reading.ts";
+export type {
+  AskOptions,
+  CountsOptions,
+  InNamespace,
+  RecallOptions,
+} from "./operations/reading.ts";
 export { MIN_RELEVANCE } from "./operations/reading.ts";
 export type { EpisodeOptions, ListOptions, ReviewOptions } from "./operations/listing.ts";
 export type {
@@ -30,6 +35,13 @@ export type { EditOptions, StateChange } from "./operations/correcting.ts";
 export type { ForgetFilters, ForgetOptions, Forgotten } from "./operations/forgetting.ts";
 export type { FollowOptions, MemoryEvent } from "./operations/following.ts";
 export type { AddedKey, FoundingOptions, KeyWish } from "./operations/keyholders.ts";
+export type {
+  ResealChoice,
+  RotateOptions,
+  Rotated,
+  RotationProgress,
+  SealingOptions,
+} from "./operations/rotating.ts";
 
 export {
   finishJoining,

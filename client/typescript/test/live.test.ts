@@ -24,7 +24,6 @@ import {
   NotAuthenticated,
   NotFound,
   NotGranted,
-  type Profile,
   readJoinRequests,
   recoverIdentity,
   recoveryLines,
@@ -35,21 +34,11 @@ import {
   writeJoinRequest,
 } from "../src/index.ts";
 import { FileTrustStore, loadProfile, saveProfile } from "../src/profile.ts";
-
-const url = process.env["MEMRELAY_TEST_URL"];
-if (url === undefined) throw new Error("MEMRELAY_TEST_URL names no relayer.");
-
-async function found(custody: "sealed" | "managed"): Promise<{ client: Client; profile: Profile }> {
-  const profile = newProfile(url!);
-  const client = new Client(profile);
-  const answer = await client.createAccount({ custody });
-  assert.equal(answer.custody, custody);
-  return { client, profile };
-}
+import { foundAccount, url } from "./accounts.ts";
 
 for (const custody of ["sealed", "managed"] as const) {
   test(`a ${custody} account remembers, recalls, lists and gets`, async () => {
-    const { client } = await found(custody);
+    const { client } = await foundAccount(custody);
     const stored = await client.remember("Anna prefers tea.", { tags: ["drinks"] });
     assert.equal(stored.duplicate, false);
     const again = await client.remember("Anna prefers tea.");
@@ -67,7 +56,7 @@ for (const custody of ["sealed", "managed"] as const) {
 }
 
 test("many memories are stored in one go, each with its receipt", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   const items = Array.from({ length: 45 }, (_, at) => `Room ${at} has ${at + 2} chairs.`);
   const told: number[] = [];
   const results = await client.rememberMany(items, { onProgress: (done) => told.push(done) });
@@ -82,7 +71,7 @@ test("many memories are stored in one go, each with its receipt", async () => {
 });
 
 test("a memory is corrected, pinned, superseded and forgotten", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   const { id } = await client.remember("The meeting is on Monday.", { source: "mail" });
   const edited = await client.edit(id, { text: "The meeting is on Tuesday.", source: null });
   assert.equal(edited.revision, 2);
@@ -104,15 +93,26 @@ test("a memory is corrected, pinned, superseded and forgotten", async () => {
   assert.equal((await client.forgetNamespace("default")).erased, 1);
 });
 
+test("memories are counted by time, writer and kind", async () => {
+  const { client } = await foundAccount("sealed");
+  const before = new Date();
+  await client.rememberMany(["Tea at five.", { text: "Bert is in.", kind: "event" }]);
+  const counts = await client.counts([new Date(Date.now() - 86_400_000), before]);
+  assert.deepEqual([counts.memory_count, counts.periods], [2, [0, 2]]);
+  assert.deepEqual(counts.kinds.map((one) => one.kind).sort(), ["event", "fact"]);
+  assert.equal(counts.writers[0]?.writer, client.publicKey);
+  assert.equal((await client.counts([before], { namespaces: ["other"] })).memory_count, 0);
+});
+
 test("a conversation gives facts", async () => {
-  const { client } = await found("managed");
+  const { client } = await foundAccount("managed");
   const analysis = await client.analyze("user: I am allergic to peanuts.\nassistant: Noted.");
   assert.ok(analysis.facts.length >= 1);
   assert.match(analysis.facts[0]!.text, /peanut/i);
 });
 
 test("an agent's key reads its namespace and no other", async () => {
-  const { client, profile } = await found("sealed");
+  const { client, profile } = await foundAccount("sealed");
   await client.remember("The budget is 4,000.", { namespace: "team" });
   await client.remember("My diary.", { namespace: "private" });
   const added = await client.addKey({ namespaces: ["team"], role: "reader", label: "agent" });
@@ -129,7 +129,7 @@ test("an agent's key reads its namespace and no other", async () => {
 });
 
 test("a key that was made elsewhere is admitted by its request", async () => {
-  const { client, profile } = await found("sealed");
+  const { client, profile } = await foundAccount("sealed");
   const holder = Identity.generate();
   const { relayer } = await client.statement();
   const text = writeJoinRequest(holder, {
@@ -148,7 +148,7 @@ test("a key that was made elsewhere is admitted by its request", async () => {
 });
 
 test("a recovery key is typed in again", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   const { identity } = await client.addKey({ namespaces: null, role: "owner" });
   const account = (await client.grants(), client.accountId);
   const bytes = Uint8Array.from(account.slice(2).match(/../g)!, (two) => parseInt(two, 16));
@@ -157,7 +157,7 @@ test("a recovery key is typed in again", async () => {
 });
 
 test("another relayer than the pinned one is refused", async () => {
-  const { profile } = await found("sealed");
+  const { profile } = await foundAccount("sealed");
   const other = Identity.generate().publicKeyHex;
   const client = new Client({ ...profile, relayer_key: other });
   await assert.rejects(client.recall("tea"), (error: unknown) => {
@@ -166,7 +166,7 @@ test("another relayer than the pinned one is refused", async () => {
 });
 
 test("grants that were seen before may not be withheld", async () => {
-  const { client, profile } = await found("sealed");
+  const { client, profile } = await foundAccount("sealed");
   await client.remember("Tea.");
   const trustStore = new MemoryTrustStore();
   await new Client(profile, { trustStore }).recall("tea");
@@ -178,7 +178,7 @@ test("grants that were seen before may not be withheld", async () => {
 });
 
 test("a signal ends a call with its own reason", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   const reason = new Error("enough");
   await assert.rejects(client.recall("tea", { signal: AbortSignal.abort(reason) }), reason);
 });
@@ -196,7 +196,7 @@ test("nobody listens", async () => {
 });
 
 test("events are told as they happen, and from a place on", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   const first = await client.remember("One.");
   const second = await client.remember("Two.");
   const past = [];
@@ -225,9 +225,9 @@ test("events are told as they happen, and from a place on", async () => {
 });
 
 test("a key asks to be let in, and finds the account that did", async () => {
-  const { client } = await found("sealed");
+  const { client } = await foundAccount("sealed");
   await client.remember("Hello.", { namespace: "team" });
-  const joining = await requestToJoin(url!, { label: "laptop", accountId: client.accountId });
+  const joining = await requestToJoin(url, { label: "laptop", accountId: client.accountId });
   await assert.rejects(finishJoining(joining), NotAuthenticated);
   await client.admit(readJoinRequests(joining.request)[0]!, { namespaces: ["team"] });
   const joined = await finishJoining(joining);
@@ -235,8 +235,8 @@ test("a key asks to be let in, and finds the account that did", async () => {
   assert.equal(joined.accountFingerprint, makeFingerprint(accountBytes(client.accountId)));
   const laptop = new Client(joined.profile);
   assert.equal((await laptop.list()).memories[0]?.text, "Hello.");
-  const stranger = await found("sealed");
-  const other = await requestToJoin(url!, { accountId: client.accountId });
+  const stranger = await foundAccount("sealed");
+  const other = await requestToJoin(url, { accountId: client.accountId });
   const [request] = readJoinRequests(other.request);
   await assert.rejects(stranger.client.admit(request!, { namespaces: null }), (error: unknown) => {
     return error instanceof Invalid && error.code === "request.account";
@@ -246,7 +246,7 @@ test("a key asks to be let in, and finds the account that did", async () => {
 test("a profile is written, read again and private", async () => {
   const folder = await mkdtemp(join(tmpdir(), "memrelay-"));
   try {
-    const { profile } = await found("sealed");
+    const { profile } = await foundAccount("sealed");
     const path = await saveProfile(profile, join(folder, "deep", "profile.json"));
     const read = await loadProfile(path, { MEMRELAY_NAMESPACE: "team" });
     assert.equal(read.private_key, profile.private_key);

@@ -20,7 +20,7 @@ import {
 } from "../errors.ts";
 import { ANSWER_BYTES_MAX, Countdown, refusal, sleep } from "../exchange.ts";
 import { makeTarget, parseList, parseText } from "../session.ts";
-import { Keyholders } from "./keyholders.ts";
+import { Rotating } from "./rotating.ts";
 
 const READ_MS = 45_000; // three signs of life
 const PAUSE_MS_MIN = 250;
@@ -53,7 +53,7 @@ export interface FollowOptions extends Ending {
 }
 
 /** All operations. */
-export class Following extends Keyholders {
+export class Following extends Rotating {
   /**
    * Yields what happens, from now on or after a place; `break` ends it.
    *

@@ -36,6 +36,9 @@ export type RecallOptions = Given<Omit<Schemas["RecallBody"], "query">> & Ending
 /** What narrows the memories that a question is answered from. */
 export type AskOptions = Given<Omit<Schemas["AskBody"], "question">> & Ending;
 
+/** What is counted: all that the key may read, unless `namespaces` narrows it. */
+export type CountsOptions = Given<Omit<Schemas["CountsBody"], "bounds">> & Ending;
+
 /** A namespace, where another one than the client's own is meant. */
 export interface InNamespace extends Ending {
   readonly namespace?: string | undefined;
@@ -103,6 +106,20 @@ export class Reading {
     const { signal } = options;
     const query = { namespace: this.namespaceOf(options.namespace) };
     return this.session.call<"getStats">({ method: "GET", path: "/v1/stats", query, signal });
+  }
+
+  /**
+   * Counts the newest memories by when they were stored, by who wrote them, and by kind.
+   *
+   * `periods` of the answer has those from each of `bounds` to the next, the last without an end.
+   */
+  counts(
+    bounds: readonly (string | Date)[],
+    options: CountsOptions = {},
+  ): Promise<Schemas["CountsAnswer"]> {
+    const { signal, ...narrowing } = options;
+    const body = { bounds, ...narrowing };
+    return this.session.call<"getCounts">({ method: "POST", path: "/v1/counts", body, signal });
   }
 
   /** Returns what the account uses of what it may use. */
