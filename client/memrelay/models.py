@@ -158,12 +158,14 @@ class Recalled(Answer):
     """The memories that fit a query, best first; `dropped_count` could not be opened.
 
     With a budget, `tokens` is what the texts have together, and `left_out` how many did not fit.
+    `estimated` is true where distances of memories that are not shown were estimates.
     """
 
     results: tuple[Memory, ...]
     total: int
     dropped_count: int = 0
     degraded: bool = False
+    estimated: bool = False
     tokens: int | None = sometimes()
     left_out: int | None = sometimes()
 

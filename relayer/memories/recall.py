@@ -66,8 +66,9 @@ class Recalled:
     """The answer to a query.
 
     `dropped` memories were found and could not be opened. `degraded`: some memories could not be
-    searched by meaning, or those of a sealed index not at all yet. With a budget, `tokens` is what
-    the texts have together, and `left_out` how many did not fit.
+    searched by meaning, or those of a sealed index not at all yet. `estimated`: distances of
+    memories that are not shown were estimates. With a budget, `tokens` is what the texts have
+    together, and `left_out` how many did not fit.
     """
 
     found: Sequence[RecalledMemory]
@@ -75,6 +76,7 @@ class Recalled:
     degraded: bool
     tokens: int | None = None
     left_out: int = 0
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,14 @@ class _Ranking:
     Attributes:
         hits: best first.
         degraded: whether some memories could not be searched by meaning, or not at all yet.
+        estimated: whether distances of what is not shown were estimates.
         held: the namespaces that were searched in memory.
         known: what the model knows of the query, where both words and vectors were searched.
     """
 
     hits: Sequence[Hit]
     degraded: bool
+    estimated: bool
     held: Sequence[LoadedNamespace]
     known: Coverage | None = None
 
@@ -150,11 +154,13 @@ class RecallService:
         if ranking.known is not None:
             self._understanding.note(ranking.known)
         if query.max_tokens is None:
-            return Recalled(found, dropped, ranking.degraded)
+            return Recalled(found, dropped, ranking.degraded, estimated=ranking.estimated)
         # Counting takes a second for each megabyte, and others are waiting for this loop.
         kept, tokens = await asyncio.to_thread(self._within_budget, found, query.max_tokens)
         left_out = len(found) - len(kept)
-        return Recalled(kept, dropped, ranking.degraded, tokens, left_out)
+        return Recalled(
+            kept, dropped, ranking.degraded, tokens, left_out, estimated=ranking.estimated
+        )
 
     async def _find(
         self, caller: Caller, query: Query
@@ -207,7 +213,9 @@ class RecallService:
         degraded |= any(one.is_partial for one in prepared.held or ())
         both = query.mode == "hybrid" and prepared.vectors.by_model
         known = prepared.known if both else None
-        return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
+        hits = better_of([found for found, _ in rankings])[:most]
+        estimated = any(is_estimated for _, is_estimated in rankings)
+        return _Ranking(hits, degraded, estimated, prepared.held or (), known)
 
     async def _find_event(
         self, caller: Caller, query: Query, event: Event, now: datetime
@@ -218,7 +226,7 @@ class RecallService:
         """
         look = replace(query, text=event.text, goal=None, min_relevance=0.0)
         prepared = await self._prepare(caller, look)
-        found = await self._rank(caller.access, look, prepared, 0, EVENT_HITS)
+        found, _ = await self._rank(caller.access, look, prepared, 0, EVENT_HITS)
         moments = [hit.moment for hit in found]
         if not found or 1.0 - found[0].distance < EVENT_NEAR:
             return ()
@@ -293,8 +301,11 @@ class RecallService:
 
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
-    ) -> list[Hit]:
-        """Return the hits for one end of a long query, or for a whole one, best first."""
+    ) -> tuple[list[Hit], bool]:
+        """Return the hits for one end of a long query, or for a whole one, best first.
+
+        With them, whether distances were estimated.
+        """
         known, vectors = prepared.known, prepared.vectors
         if vectors.ends > 1:
             part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
@@ -313,7 +324,7 @@ class RecallService:
             related=vectors.related,
             spelt=prepared.terms.ordinals_of(known.spelt),
         )
-        return hits_of(
+        hits = hits_of(
             evidence,
             scores,
             prepared.terms,
@@ -323,6 +334,7 @@ class RecallService:
             min_relevance=query.min_relevance,
             most=most,
         )
+        return hits, evidence.is_estimated
 
     @time_stage("recall.search")
     async def _gather(
@@ -346,7 +358,10 @@ class RecallService:
         )
         if held is None:
             return await search.gather(self._database, access.account, wanted)
-        return await resident.gather_aside(held, wanted)
+        evidence = await resident.gather_aside(held, wanted)
+        if evidence.is_estimated:
+            self._resident.note_estimates(access.account, held)
+        return evidence
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]

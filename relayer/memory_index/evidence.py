@@ -45,6 +45,7 @@ VECTOR_BYTES: Final = 128  # that take as long as one posting
 EXACT_MIN: Final = 2_000
 EXACT_SHARE: Final = 200
 SAMPLED: Final = 1_024  # memories by which a mean of estimates is corrected
+SURE: Final = 2.5  # standard deviations of estimates within which one of 160 is missed
 BOUND_SAMPLES: Final = 2**16  # distances by which a bound for the nearest is chosen
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
@@ -115,11 +116,10 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     legs = _legs(segments)
     meaning = _score_meaning(legs, len(memories))
     near = found_at_all & np.isfinite(meaning.nearest)
-    means = _mean(meaning.nearest, near), _mean(meaning.spread, near)
+    means = _means(meaning, near)
     exact = near
     if any(leg.is_estimated for leg in legs):
-        exact = _shortlist(meaning.nearest, near)
-        meaning, means = _compute(legs, meaning, exact, _sample(near), means)
+        meaning, means, exact = _refine(legs, meaning, near, search.limit)
     chosen = np.zeros(len(memories), bool)
     chosen[_first(meaning.nearest, exact, memories.seq, count)] = True
     chosen[_first(-words.bm25, worded, memories.seq, count)] = True
@@ -128,7 +128,7 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         pairs, steps = _beside(segments, memories, found_at_all, chosen)
         chosen[pairs[:, 1]] = True
     if exact is not near:
-        meaning, _ = _compute(legs, meaning, chosen, _NONE, means)
+        meaning = _compute(legs, chosen)
     shown = np.flatnonzero(chosen)
     if len(segments) > 1:
         shown = shown[np.argsort(memories.seq[shown])]
@@ -156,6 +156,7 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         mean_bm25=float(words.bm25[worded].sum()) / max(findable, 1),
         findable=findable,
         mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
+        is_estimated=exact is not near,
     )
 
 
@@ -357,37 +358,48 @@ def _shortlist(nearest: Distances, near: Bools) -> Bools:
     return found
 
 
+def _refine(
+    legs: Sequence[_Leg], before: _Meaning, near: Bools, limit: int
+) -> tuple[_Meaning, tuple[float, float], Bools]:
+    """Compute the distances of those that may be nearest, and return which; `near` if of all.
+
+    A sample's distances are computed, too. They tell how far estimates are off: by that the means
+    of all are corrected. By their spread, what an estimate may have hidden is computed as well:
+    where a query has no relative, thousands are about as near as the nearest.
+    """
+    exact = _shortlist(before.nearest, near)
+    if np.array_equal(exact, near):
+        meaning = _compute(legs, exact)
+        return meaning, _means(meaning, near), near
+    sample = _sample(near)
+    estimates, means = (before.nearest[sample], before.spread[sample]), _means(before, near)
+    exact[sample] = True
+    meaning = _compute(legs, exact)
+    first, second = meaning.nearest[sample] - estimates[0], meaning.spread[sample] - estimates[1]
+    computed = meaning.nearest[exact]
+    place = min(limit, len(computed)) - 1
+    last = np.partition(computed, place)[place]
+    further = near & ~exact & (meaning.nearest <= last - first.mean() + SURE * first.std())
+    if further.any():
+        meaning = _compute(legs, further)
+    means = means[0] + float(first.mean()), means[1] + float(second.mean())
+    return meaning, means, exact | further
+
+
 def _sample(near: Bools) -> Ints:
     """Return a few, scattered: what lies in step with others may be alike."""
     at = np.flatnonzero(near)
-    return at[np.random.default_rng(len(at)).integers(len(at), size=SAMPLED)] if len(at) else at
+    return at[np.random.default_rng(len(at)).integers(len(at), size=SAMPLED)]
 
 
-def _compute(
-    legs: Sequence[_Leg],
-    before: _Meaning,
-    wanted: Bools,
-    sample: Ints,
-    means: tuple[float, float],
-) -> tuple[_Meaning, tuple[float, float]]:
-    """Compute the distances of wanted memories and of a sample, where they were estimates.
-
-    The means of all are corrected by how far the sample's estimates were off.
-    """
-    wanted = wanted.copy()
-    wanted[sample] = True
-    estimates = before.nearest[sample], before.spread[sample]
+def _compute(legs: Sequence[_Leg], wanted: Bools) -> _Meaning:
+    """Compute the distances of wanted memories, where they were estimates."""
     for leg in legs:
         if leg.is_estimated:
             which = np.flatnonzero(wanted[leg.at])
             cosines = leg.passages.cosines_of(leg.unit, which)
             leg.distances[which] = 1 - cosines.clip(-1, 1)
-    meaning = _score_meaning(legs, len(wanted))
-    if len(sample):
-        exact = meaning.nearest[sample], meaning.spread[sample]
-        first, second = (float((e - s).mean()) for e, s in zip(exact, estimates, strict=True))
-        means = means[0] + first, means[1] + second
-    return meaning, means
+    return _score_meaning(legs, len(wanted))
 
 
 def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:
@@ -485,6 +497,10 @@ def _apart(values: Ints | Floats) -> Ints | Floats:
     """Return the distance of each value of a row from the one in its middle."""
     apart: Ints | Floats = np.abs(values - values[:, _ITSELF])
     return apart
+
+
+def _means(meaning: _Meaning, among: Bools) -> tuple[float, float]:
+    return _mean(meaning.nearest, among), _mean(meaning.spread, among)
 
 
 def _mean(values: Distances, among: Bools) -> float:

@@ -83,6 +83,7 @@ class MemoryIndex:
             OrderedDict()
         )  # what was asked last behind others
         self._asked: OrderedDict[IndexKey, int] = OrderedDict()
+        self._estimated = set[IndexKey]()  # of which it was logged
         self._reading: dict[IndexKey, asyncio.Task[None]] = {}
 
     @property
@@ -143,6 +144,17 @@ class MemoryIndex:
             self._rows.keep(account, [row for row in same if _is_intact(row)])
             found |= read
         return found
+
+    def note_estimates(self, account: AccountId, namespaces: Sequence[LoadedNamespace]) -> None:
+        """Log, once a namespace, that a search of these estimated distances."""
+        for namespace in namespaces:
+            key = (account, namespace.namespace_id)
+            if key not in self._estimated and namespace.has_estimates:
+                if len(self._estimated) >= ASKED_MAX:
+                    self._estimated.clear()
+                self._estimated.add(key)
+                extra = {"event": "recall.estimated", "memories": len(namespace.memories)}
+                log.info("distances of what a search does not show are estimated", extra=extra)
 
     async def close(self) -> None:
         """Stop reading, and let go of rows."""

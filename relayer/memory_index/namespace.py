@@ -127,6 +127,11 @@ class LoadedNamespace:
         words = sum(part.size_bytes for part in self.postings)
         return self.memories.size_bytes + vectors + words
 
+    @property
+    def has_estimates(self) -> bool:
+        """Return true if distances of some of its vectors are estimated."""
+        return any(its.has_estimates for its in self.passages.values())
+
     def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
         """Return number → version of those of these memories that are here."""
         wanted = np.array(seqs, np.int64)

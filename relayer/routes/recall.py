@@ -115,12 +115,16 @@ class ResultAnswer(shapes.MemoryAnswer):
 
 
 class RecallAnswer(TypedDict):
-    """The memories that answer a query; `tokens` and `left_out` with a budget."""
+    """The memories that answer a query; `tokens` and `left_out` with a budget.
+
+    `estimated` is true where distances of memories that are not shown were estimates.
+    """
 
     results: list[ResultAnswer]
     total: int
     dropped_count: int
     degraded: bool
+    estimated: bool
     tokens: NotRequired[int]
     left_out: NotRequired[int]
 
@@ -181,6 +185,7 @@ def _to_recall_answer(
         "total": len(answer.found),
         "dropped_count": answer.dropped,
         "degraded": answer.degraded,
+        "estimated": answer.estimated,
     }
     if answer.tokens is not None:
         shape["tokens"] = answer.tokens

@@ -14,7 +14,7 @@ import pytest
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.errors import BadRequest, ConfigError, Invalid, NotOffered
-from memrelay.models import MODES
+from memrelay.models import MODES, Recalled
 from memrelay.secure_files import write_private
 from relayer.routes.recall import AskBody, RecallBody
 from tests.processes import RunningRelayer
@@ -312,6 +312,18 @@ def test_the_command_explains_what_it_found(run: Run) -> None:
     assert float(score) == pytest.approx(float(found[1]) + float(found[2]), abs=0.011)
     code, out, _ = run("recall", "zebra", "--mode", "vector", "--min-relevance", "-0", "--explain")
     assert "\tnone\t" in out
+
+
+def test_the_command_explains_that_distances_were_estimated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "memrelay: Distances of memories that are not shown were estimated."
+    assert json.loads(run("recall", "tea", "--json")[1])["estimated"] is False
+    read = Recalled.from_json
+    monkeypatch.setattr(Recalled, "from_json", lambda answer: read({**answer, "estimated": True}))
+    assert told in run("recall", "tea", "--explain")[2].splitlines()
+    assert json.loads(run("recall", "tea", "--json")[1])["estimated"] is True
+    assert run("recall", "tea")[2] == ""
 
 
 def test_the_command_says_what_age_and_importance_did(run: Run) -> None:

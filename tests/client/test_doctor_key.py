@@ -15,6 +15,7 @@ from memrelay.cli import EXIT_OK
 from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING
 from memrelay.errors import QuotaExceeded
+from memrelay.models import Recalled
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from tests.client.doctor_scene import Machine, machine, states, the_problem, user
 from tests.conftest import database_copy
@@ -240,6 +241,14 @@ def test_a_relayer_without_an_embedder(machine: Machine, small_relayer) -> None:
     assert (found["search"].state, states(found, PROBLEM)) == (WARNING, [])
     assert "by their words only" in found["search"].detail
     assert found["search"].command == "relayer doctor"
+
+
+def test_a_search_that_estimates(user: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "estimated" not in user.examine()["search"].detail
+    read = Recalled.from_json
+    monkeypatch.setattr(Recalled, "from_json", lambda answer: read({**answer, "estimated": True}))
+    found = user.examine()["search"]
+    assert (found.state, "are estimated" in found.detail) == (OK, True)
 
 
 async def test_a_memory_that_cannot_be_opened(user: Machine, shared_relayer) -> None:

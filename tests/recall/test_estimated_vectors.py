@@ -100,17 +100,20 @@ def large(request: pytest.FixtureRequest) -> tuple[LoadedNamespace, np.ndarray]:
     return loaded, vectors
 
 
+@pytest.mark.parametrize("has_relatives", [True, False])
 @pytest.mark.parametrize("kinds", [None, KINDS[:1]])
 def test_the_nearest_are_found_and_their_distances_are_exact(
     large: tuple[LoadedNamespace, np.ndarray],
     kinds: Sequence[str] | None,
+    has_relatives: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded, vectors = large
     monkeypatch.setattr(evidence, "EXACT_MIN", 500)
     found = []
     for at in range(0, COUNT, COUNT // 20):
-        asked = search(near_to(vectors[at]), kinds=kinds)
+        strange = NUMBERS.standard_normal(DIM, np.float32)
+        asked = search(near_to(vectors[at]) if has_relatives else strange, kinds=kinds)
         ours, exact = evidence.gather([loaded], asked), exactly(loaded, asked, monkeypatch)
         found.append(len(best(ours) & best(exact)) / LIMIT)
         there = {seq: n for n, seq in enumerate(exact.seqs.tolist())}
@@ -122,6 +125,8 @@ def test_the_nearest_are_found_and_their_distances_are_exact(
         assert ours.mean_spread == pytest.approx(exact.mean_spread, abs=0.02)
         assert (ours.findable, ours.mean_bm25) == (exact.findable, exact.mean_bm25)
         assert len(ours.seqs) > LIMIT
+        assert ours.is_estimated
+        assert not exact.is_estimated
         if kinds is not None:
             assert not (ours.seqs % 2).any()
     assert np.mean(found) >= 0.98
@@ -171,3 +176,18 @@ async def test_answers_are_those_of_the_database(
     held = await twins.residents(TEAM)
     assert held is not None
     assert all(its.has_estimates for its in held[0].passages.values())
+
+
+async def test_the_answer_says_so_and_the_log_once_a_namespace(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(passages, "SIGNED_MIN", 1)
+    monkeypatch.setattr(evidence, "EXACT_MIN", 1)
+    monkeypatch.setattr(evidence, "SURE", 0.0)
+    await twins.hold(TEAM)
+    caplog.set_level("INFO", "relayer.memory_index")
+    for text in ("Hamburg", "tea"):
+        assert (await twins.recall(twins.held, text=text, limit=1)).estimated
+        assert not (await twins.recall(twins.plain, text=text, limit=1)).estimated
+    events = [getattr(record, "event", "") for record in caplog.records]
+    assert events.count("recall.estimated") == 1

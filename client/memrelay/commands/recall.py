@@ -217,6 +217,8 @@ def recall(shell: Shell) -> None:
         warn(f"{found.dropped_count} more could not be opened.")
     if found.degraded:
         warn("Some memories could be searched by words only.")
+    if args.explain and found.estimated:
+        warn("Distances of memories that are not shown were estimated.")
 
 
 def _build_filters(args: Namespace) -> dict[str, Any]:

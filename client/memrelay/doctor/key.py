@@ -191,7 +191,10 @@ def check_search(case: Case) -> Verdict:
     if found.degraded:
         detail = "Memories are found by their words only: the relayer's embedder is away."
         return warning(detail, "relayer doctor")
-    return ok("memories are found by words and by meaning")
+    told = "memories are found by words and by meaning"
+    if found.estimated:
+        return ok(f"{told}; of so many, distances of what is not shown are estimated")
+    return ok(told)
 
 
 def check_probe(case: Case) -> Verdict:
