@@ -16,6 +16,7 @@ const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const scene = JSON.parse(readFileSync(sceneFile, "utf8"));
 const report = { requests: [], violations: [], console: [], steps: [], tasks: {} };
+const AT_ONCE = 4; // searches of a key's namespaces, 16 each
 const PASSPHRASE = "a passphrase of several words";
 
 const browser = await chromium.launch({
@@ -371,6 +372,42 @@ async function joinAndFound(recoveryKey) {
   await page.context().close();
 }
 
+/** Searches more namespaces than a request may name: all of them, and what a refusal leaves out. */
+async function searchMany({ profile, question, answer, last, total }) {
+  const page = await open();
+  await openProfile(page, profile);
+  let [running, most, requests] = [0, 0, 0];
+  let release = () => {};
+  let isRefused = false;
+  const refusal = { code: "auth.not_allowed", message: "This key may not read there." };
+  await page.route("**/v1/recall", async (route) => {
+    const isLast = route.request().postDataJSON().namespaces.includes(last);
+    requests += 1;
+    most = Math.max(most, (running += 1));
+    if (isLast) await new Promise((go) => (release = go));
+    // As many as may run at once have to be there before one is answered.
+    else while (most < AT_ONCE) await page.waitForTimeout(10);
+    const answer = isLast && isRefused ? { status: 403, json: refusal } : { response: await route.fetch() };
+    running -= 1;
+    await route.fulfill(answer);
+  });
+  const field = page.getByLabel("What do you want to know?");
+  await field.fill(question);
+  await field.press("Enter");
+  await page.getByText(`${total - (total % 16)} of ${total} namespaces searched …`).waitFor();
+  release();
+  await byName(page, "link", answer).waitFor();
+  step("namespaces at once", { most, requests });
+  isRefused = true;
+  await press(page, "Search");
+  await page.getByText(`${total - (total % 16)} of ${total} namespaces searched …`).waitFor();
+  release();
+  await page.locator(".notice").first().waitFor();
+  step("searched in part", await page.locator(".notice").first().innerText());
+  await look(page, "search-partly", true);
+  await page.context().close();
+}
+
 /** Scrolls, filters and searches; returns what was in the document, and the longest task in ms. */
 async function measure(profile, question) {
   const page = await open({
@@ -436,6 +473,7 @@ if (scene.measured) {
   await useKeyboard(page);
   await page.context().close();
   await joinAndFound(recoveryKey);
+  await searchMany(scene.many);
 }
 await browser.close();
 process.stdout.write(JSON.stringify(report));

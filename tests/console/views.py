@@ -56,6 +56,8 @@ OWN: tuple[tuple[str, list[str]], ...] = (
     (FORGOTTEN, ["home"]),
     ("The wine for the birthday is ordered from the shop at the harbour.", ["home"]),
 )
+NAMESPACES = 70  # more than four requests may name
+SHIP = "The ship Calypso is repaired in harbour number {}."
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[R
                 "forgotten": FORGOTTEN,
                 "edited": EDITED,
                 "texts": [ANSWER, EDITED, *(text for text, _, _ in TEAM)],
+                "many": fill_many_namespaces(folder, relayer.url),
                 "looks": {"-light": LIGHT, "-dark": DARK, "-phone": PHONE},
             }
             yield Run(drive(scene, folder), folder, account, relayer)
@@ -176,6 +179,31 @@ def fill(client: SyncMemoryClient, url: str, account: NewAccount, model: Any) ->
     client.analyze("1. user: I left Berlin. I live in Munich now.")
     model.script(facts(DOUBTFUL, confidence="low"))
     client.analyze("1. user: Perhaps I am allergic to hazelnuts.")
+
+
+def fill_many_namespaces(folder: Path, url: str) -> dict[str, Any]:
+    """Return an account with more namespaces than a request may name, and what to ask it."""
+    account = SyncMemoryClient.create_account(url)
+    names = [f"harbour-{n:02}" for n in range(NAMESPACES)]
+    with client_for(account, url) as client:
+        for n, name in enumerate(names):
+            client.remember(SHIP.format(n), namespace=name)
+    return {
+        "profile": write_profile(folder / "many.json", account, url),
+        "question": f"What is repaired in harbour number {NAMESPACES - 1}?",
+        "answer": SHIP.format(NAMESPACES - 1),
+        "last": names[-1],
+        "total": NAMESPACES,
+    }
+
+
+def test_a_search_covers_any_number_of_namespaces(run: Run) -> None:
+    """It asks for 16 at once, in few requests beside each other, and says what it left out."""
+    assert run.steps["namespaces at once"] == {"most": 4, "requests": 5}
+    assert run.steps["searched in part"] == (
+        "Only 64 of 70 namespaces were searched, so better memories may be missing. "
+        "This key may not read there. Search again, or choose one namespace."
+    )
 
 
 def test_everything_is_done_as_a_person_does_it(run: Run) -> None:

@@ -1,7 +1,7 @@
 // What the console asks of a relayer for one key: each view uses this, and none the client beneath.
 //
 // - Every answer and receipt was verified by the client before it comes here.
-// - Requests name at most 16 namespaces: more are asked for in groups, one after the other.
+// - Requests name at most 16 namespaces: who wants more asks in groups (`searching.ts`, `store.ts`).
 
 import {
   accountBytes,
@@ -101,8 +101,8 @@ export class Access {
     return this.#client.namespaces();
   }
 
-  async recall(query: string, namespaces: readonly string[], limit: number): Promise<Recalled> {
-    const found = await this.#client.recall(query, { namespaces: [...namespaces], limit, explain: true });
+  async recall(query: string, namespaces: readonly string[], limit: number, signal: AbortSignal): Promise<Recalled> {
+    const found = await this.#client.recall(query, { namespaces: [...namespaces], limit, explain: true, signal });
     return { ...found, results: found.results.map((hit) => readable(hit) as Hit) };
   }
 

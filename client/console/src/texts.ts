@@ -113,6 +113,9 @@ export const texts = {
     where: "Where",
     go: "Search",
     results: (n: number) => (n === 0 ? "Nothing was found." : `${count(n, "memory", "memories")}, best first`),
+    searching: (done: number, of: number) => `${done.toLocaleString("en")} of ${count(of, "namespace")} searched …`,
+    partly: (done: number, of: number, why: string) =>
+      `Only ${done.toLocaleString("en")} of ${count(of, "namespace")} were searched, so better memories may be missing. ${why} Search again, or choose one namespace.`,
     degraded: "Some memories are not yet found by meaning: their vectors are being made.",
     dropped: (n: number) => `${count(n, "memory", "memories")} could not be opened and were left out.`,
     why: "Why this one",
@@ -132,7 +135,7 @@ export const texts = {
       words: "words",
       neighbours: "memories stored beside it",
       speaker: "said by whom the question names",
-      period: "the time that the question names",
+      period: "the time that the question names, or its “first”, “latest”, “before” or “after”",
       recency: "age",
       importance: "importance",
     } as Record<string, string>,

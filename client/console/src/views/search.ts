@@ -1,12 +1,12 @@
 // Search as an agent recalls: the best memories for a question, each with its reasons.
 
-import { NAMESPACES_MAX } from "../access.ts";
 import type { Context } from "../context.ts";
 import { field, fill, h, select } from "../dom.ts";
 import { formatPercent, formatTime, writerOf } from "../format.ts";
 import { marks } from "../parts.ts";
-import type { Explanation, Hit, Recalled } from "../records.ts";
-import { attempt } from "../shell.ts";
+import type { Explanation, Hit } from "../records.ts";
+import { searchNamespaces, type Found } from "../searching.ts";
+import { attempt, messageOf } from "../shell.ts";
 import { texts } from "../texts.ts";
 
 const LIMIT = 20;
@@ -22,16 +22,31 @@ export function searchView(context: Context): HTMLElement {
     where.append(...(await listing).map((name) => h("option", { value: name }, name)));
   });
 
+  let running = new AbortController();
+  context.onLeave(() => running.abort());
   const search = async (): Promise<void> => {
     if (!query.value.trim()) return;
+    running.abort();
+    const { signal } = (running = new AbortController());
     fill(results);
-    const asked = where.value ? [where.value] : (await listing).slice(0, NAMESPACES_MAX);
-    count.textContent = asked.length === 0 ? t.results(0) : texts.working;
-    if (asked.length === 0) return;
-    const found = await context.access.recall(query.value, asked, LIMIT);
-    context.store.note(found.results);
-    fill(results, shown(found, context.access.publicKey));
-    count.textContent = t.results(found.results.length);
+    count.textContent = texts.working;
+    try {
+      const asked = where.value ? [where.value] : await listing;
+      const found = await searchNamespaces(context.access, query.value, asked, {
+        limit: LIMIT,
+        signal,
+        progress: (searched, total) => {
+          if (searched < total) count.textContent = t.searching(searched, total);
+        },
+      });
+      context.store.note(found.hits);
+      fill(results, shown(found, context.access.publicKey));
+      count.textContent = t.results(found.hits.length);
+    } catch (error) {
+      if (signal.aborted) return; // another search took its place, or nobody waits any longer
+      count.textContent = "";
+      throw error;
+    }
   };
 
   const form = h(
@@ -51,13 +66,18 @@ export function searchView(context: Context): HTMLElement {
   return h("div", {}, h("h1", {}, t.title), form, count, results);
 }
 
-function shown(found: Recalled, own: string): HTMLElement[] {
+function shown(found: Found, own: string): HTMLElement[] {
   const t = texts.search;
+  const { hits, searched, total, failure } = found;
+  const told = [
+    searched < total && t.partly(searched, total, messageOf(failure)),
+    found.isDegraded && t.degraded,
+    found.dropped > 0 && t.dropped(found.dropped),
+  ].filter((text): text is string => typeof text === "string");
   return [
-    ...(found.degraded ? [h("p", { class: "notice" }, t.degraded)] : []),
-    ...(found.dropped_count ? [h("p", { class: "notice" }, t.dropped(found.dropped_count))] : []),
-    ...(found.results.length ? [h("p", { class: "hint" }, t.relevance)] : []),
-    h("ol", { class: "hits" }, found.results.map((hit) => hitCard(hit, own))),
+    ...told.map((text) => h("p", { class: "notice" }, text)),
+    ...(hits.length ? [h("p", { class: "hint" }, t.relevance)] : []),
+    h("ol", { class: "hits" }, hits.map((hit) => hitCard(hit, own))),
   ];
 }
 
