@@ -27,12 +27,12 @@ from relayer.memories.analysis import Analysis, Extractors
 from relayer.memories.answerer import Answerer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
+from relayer.memories.deletion import Deletion
 from relayer.memories.derivation import Deriver
 from relayer.memories.episode_facts import EpisodeFacts
 from relayer.memories.episodes import Episodes
 from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
-from relayer.memories.forgetting import Forgetting
 from relayer.memories.history import Histories
 from relayer.memories.index_choice import IndexChooser, IndexMover
 from relayer.memories.indexer import Indexer
@@ -97,7 +97,7 @@ class Services:
     restore: Restore
     manual: Manual
     eraser: Eraser
-    forgetting: Forgetting
+    deletion: Deletion
     expiry: Expiry
     closing: Closing
     collector: Collector
@@ -155,7 +155,7 @@ def build_services(
     runs = _runs(parts)
     resealer = _resealer(parts)
     restore = _restore(parts)
-    forgetting = _forgetting(parts, records)
+    deletion = _deletion(parts, records)
     expiry = Expiry(
         database=database,
         ledger=storage.ledger,
@@ -175,7 +175,7 @@ def build_services(
     )
     return Services(
         embedders=embedders,
-        memory=_memory(parts, records, forgetting),
+        memory=_memory(parts, records, deletion),
         reviser=_reviser(parts),
         histories=Histories(database=database, opener=opener),
         reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces),
@@ -191,7 +191,7 @@ def build_services(
         restore=restore,
         manual=_manual(parts, memory_index),
         eraser=parts.eraser,
-        forgetting=forgetting,
+        deletion=deletion,
         expiry=expiry,
         closing=closing,
         collector=collector,
@@ -276,18 +276,18 @@ def _parts(
     )
 
 
-def _memory(parts: _Parts, records: RecordSearch, forgetting: Forgetting) -> MemoryService:
+def _memory(parts: _Parts, records: RecordSearch, deletion: Deletion) -> MemoryService:
     return MemoryService(
         database=parts.storage.database,
         opener=parts.opener,
         records=records,
         intake=parts.intake,
-        forgetting=forgetting,
+        deletion=deletion,
     )
 
 
-def _forgetting(parts: _Parts, records: RecordSearch) -> Forgetting:
-    return Forgetting(
+def _deletion(parts: _Parts, records: RecordSearch) -> Deletion:
+    return Deletion(
         database=parts.storage.database,
         ledger=parts.storage.ledger,
         records=records,

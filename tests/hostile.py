@@ -16,7 +16,7 @@ import httpx
 from memrelay.answers import Answer
 from memrelay.config import Settings
 from memrelay.exchange import Each, Keep, Operation, Send, Sleep
-from memrelay.operations.rotation import Rotating
+from memrelay.operations.rotation import Operations
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, Root, account_id_of, account_text
 from memrelay.sealed.objects import sign_object, to_base64
@@ -53,7 +53,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-Asked = Callable[[Rotating], Operation[Any]]
+Asked = Callable[[Operations], Operation[Any]]
 
 
 def receipt(*, seq: int = 1, prev: str = "00" * 32, op: str = "remember", **changes: Any) -> str:
@@ -130,7 +130,7 @@ def asked(
             else:
                 outcome = reply(step)
 
-    return drive(operation(Rotating(session)))
+    return drive(operation(Operations(session)))
 
 
 def plain(found: Any) -> str:

@@ -1,6 +1,6 @@
 """An archive that was read to its end: what is in it, opened, or brought to another relayer.
 
-It does not own the bytes (`sealed/archive.py`), requests (`rows.py`, `operations/moving.py`),
+It does not own the bytes (`sealed/archive.py`), requests (`rows.py`, `operations/archives.py`),
 writing (`archive_writer.py`) or what people are told (`commands/transfer.py`).
 
 - A file is believed after it was read to its end once: before that nothing of it is sent or shown.

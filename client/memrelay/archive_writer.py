@@ -1,6 +1,6 @@
 """Writing an account into an archive, page by page, from a relayer that goes on meanwhile.
 
-It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
+It does not own the bytes (`sealed/archive.py`), requests (`operations/archives.py`),
 reading (`archive_reader.py`) or what people are told (`commands/transfer.py`).
 
 - What is half written stands in `FILE.part`, with marks to go on from; `FILE` is there only when it

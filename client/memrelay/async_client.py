@@ -19,10 +19,11 @@ from memrelay.errors import MemrelayError
 from memrelay.events import Event
 from memrelay.exchange import Each, Keep, Operation, Sleep, Step
 from memrelay.models import Memory, NewAccount
-from memrelay.operations import consolidating, moving, opening
+from memrelay.operations import archives, decryption
+from memrelay.operations import consolidation as runs
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.listing import Filters
-from memrelay.operations.rotation import Rotating
+from memrelay.operations.lists import Filters
+from memrelay.operations.rotation import Operations
 from memrelay.sealed.keys import Identity
 from memrelay.transport import async_socket_transport, httpx, refuse_cookies
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 def _make_awaited(
-    operation: Callable[Concatenate[Rotating, P], Operation[T]],
+    operation: Callable[Concatenate[Operations, P], Operation[T]],
 ) -> Callable[Concatenate["MemoryClient", P], Coroutine[Any, Any, T]]:
     @functools.wraps(operation)
     async def method(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -50,7 +51,7 @@ class MemoryClient(Client):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self._operations = Rotating(self._session)
+        self._operations = Operations(self._session)
         # Not the loop's threads: names are looked up there, and a resolver may hang.
         self._keeping = ThreadPoolExecutor(1, "memrelay-seen")
         with explain_connection_settings():
@@ -91,7 +92,7 @@ class MemoryClient(Client):
     restore = _make_awaited(Keyholders.restore)
     list = _make_awaited(Keyholders.list)
     get = _make_awaited(Keyholders.get)
-    opened = _make_awaited(opening.open_memory)
+    opened = _make_awaited(decryption.open_memory)
     history = _make_awaited(Keyholders.history)
     review = _make_awaited(Keyholders.review)
     episodes = _make_awaited(Keyholders.episodes)
@@ -126,11 +127,11 @@ class MemoryClient(Client):
     admit_key = _make_awaited(Keyholders.admit_key)
     check_request = _make_awaited(Keyholders.check_request)
     revoke_key = _make_awaited(Keyholders.revoke_key)
-    rotate = _make_awaited(Rotating.rotate)
-    reseal = _make_awaited(Rotating.reseal)
-    retire_epochs = _make_awaited(Rotating.retire_epochs)
-    live_epochs = _make_awaited(Rotating.live_epochs)
-    rotation = _make_awaited(Rotating.rotation)
+    rotate = _make_awaited(Operations.rotate)
+    reseal = _make_awaited(Operations.reseal)
+    retire_epochs = _make_awaited(Operations.retire_epochs)
+    live_epochs = _make_awaited(Operations.live_epochs)
+    rotation = _make_awaited(Operations.rotation)
     receipts = _make_awaited(Keyholders.receipts)
     receipt_page = _make_awaited(Keyholders.receipt_page)
     inventory_page = _make_awaited(Keyholders.inventory_page)
@@ -140,17 +141,17 @@ class MemoryClient(Client):
     close_account = _make_awaited(Keyholders.close_account)
     account_settings = _make_awaited(Keyholders.account_settings)
     change_settings = _make_awaited(Keyholders.change_settings)
-    new_archive = _make_awaited(moving.new_archive)
-    export_page = _make_awaited(moving.export_page)
-    check_exported = _make_awaited(moving.check_exported)
-    found_again = _make_awaited(moving.found_account)
-    import_page = _make_awaited(moving.import_page)
-    give_custody = _make_awaited(moving.give_custody)
-    consolidate = _make_awaited(consolidating.consolidate)
-    plan_consolidation = _make_awaited(consolidating.plan_consolidation)
-    consolidations = _make_awaited(consolidating.consolidations)
-    consolidation = _make_awaited(consolidating.consolidation)
-    undo_consolidation = _make_awaited(consolidating.undo_consolidation)
+    new_archive = _make_awaited(archives.new_archive)
+    export_page = _make_awaited(archives.export_page)
+    check_exported = _make_awaited(archives.check_exported)
+    found_again = _make_awaited(archives.found_account)
+    import_page = _make_awaited(archives.import_page)
+    give_custody = _make_awaited(archives.give_custody)
+    consolidate = _make_awaited(runs.consolidate)
+    plan_consolidation = _make_awaited(runs.plan_consolidation)
+    consolidations = _make_awaited(runs.consolidations)
+    consolidation = _make_awaited(runs.consolidation)
+    undo_consolidation = _make_awaited(runs.undo_consolidation)
     list_webhooks = _make_awaited(webhooks.list_webhooks)
     put_webhook = _make_awaited(webhooks.put_webhook)
     remove_webhook = _make_awaited(webhooks.remove_webhook)

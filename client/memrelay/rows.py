@@ -1,7 +1,7 @@
 """Sends rows of an account to a relayer, in requests of the size that one takes.
 
 It does not own where the rows come from (`archive_reader.py`, `replication/`) or the request
-(`operations/moving.py`).
+(`operations/archives.py`).
 
 - A row that the relayer cannot even read is refused by itself: none keeps all others from coming.
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from memrelay.errors import BadRequest, TooLarge, UntrustedRelayer
-from memrelay.operations.moving import ImportResult
+from memrelay.operations.archives import ImportResult
 from memrelay.sealed.archive import Record
 from memrelay.sealed.objects import text_of, write_json
 

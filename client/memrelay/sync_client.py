@@ -13,10 +13,11 @@ from memrelay.client import PAGE_LIMIT, Choices, Options, founder_options
 from memrelay.events import Event
 from memrelay.exchange import Operation
 from memrelay.models import Memory, NewAccount
-from memrelay.operations import consolidating, moving, opening
+from memrelay.operations import archives, decryption
+from memrelay.operations import consolidation as runs
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.listing import Filters
-from memrelay.operations.rotation import Rotating
+from memrelay.operations.lists import Filters
+from memrelay.operations.rotation import Operations
 from memrelay.sealed.keys import Identity
 from memrelay.sync_connection import SyncConnection
 from memrelay.transport import httpx
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 def _make_blocking(
-    operation: Callable[Concatenate[Rotating, P], Operation[T]],
+    operation: Callable[Concatenate[Operations, P], Operation[T]],
 ) -> Callable[Concatenate["SyncMemoryClient", P], T]:
     @functools.wraps(operation)
     def method(self: "SyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -45,7 +46,7 @@ class SyncMemoryClient(SyncConnection):
         self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._operations = Rotating(self._session)
+        self._operations = Operations(self._session)
 
     @classmethod
     def create_account(
@@ -77,7 +78,7 @@ class SyncMemoryClient(SyncConnection):
     restore = _make_blocking(Keyholders.restore)
     list = _make_blocking(Keyholders.list)
     get = _make_blocking(Keyholders.get)
-    opened = _make_blocking(opening.open_memory)
+    opened = _make_blocking(decryption.open_memory)
     history = _make_blocking(Keyholders.history)
     review = _make_blocking(Keyholders.review)
     episodes = _make_blocking(Keyholders.episodes)
@@ -112,11 +113,11 @@ class SyncMemoryClient(SyncConnection):
     admit_key = _make_blocking(Keyholders.admit_key)
     check_request = _make_blocking(Keyholders.check_request)
     revoke_key = _make_blocking(Keyholders.revoke_key)
-    rotate = _make_blocking(Rotating.rotate)
-    reseal = _make_blocking(Rotating.reseal)
-    retire_epochs = _make_blocking(Rotating.retire_epochs)
-    live_epochs = _make_blocking(Rotating.live_epochs)
-    rotation = _make_blocking(Rotating.rotation)
+    rotate = _make_blocking(Operations.rotate)
+    reseal = _make_blocking(Operations.reseal)
+    retire_epochs = _make_blocking(Operations.retire_epochs)
+    live_epochs = _make_blocking(Operations.live_epochs)
+    rotation = _make_blocking(Operations.rotation)
     receipts = _make_blocking(Keyholders.receipts)
     receipt_page = _make_blocking(Keyholders.receipt_page)
     inventory_page = _make_blocking(Keyholders.inventory_page)
@@ -126,17 +127,17 @@ class SyncMemoryClient(SyncConnection):
     close_account = _make_blocking(Keyholders.close_account)
     account_settings = _make_blocking(Keyholders.account_settings)
     change_settings = _make_blocking(Keyholders.change_settings)
-    new_archive = _make_blocking(moving.new_archive)
-    export_page = _make_blocking(moving.export_page)
-    check_exported = _make_blocking(moving.check_exported)
-    found_again = _make_blocking(moving.found_account)
-    import_page = _make_blocking(moving.import_page)
-    give_custody = _make_blocking(moving.give_custody)
-    consolidate = _make_blocking(consolidating.consolidate)
-    plan_consolidation = _make_blocking(consolidating.plan_consolidation)
-    consolidations = _make_blocking(consolidating.consolidations)
-    consolidation = _make_blocking(consolidating.consolidation)
-    undo_consolidation = _make_blocking(consolidating.undo_consolidation)
+    new_archive = _make_blocking(archives.new_archive)
+    export_page = _make_blocking(archives.export_page)
+    check_exported = _make_blocking(archives.check_exported)
+    found_again = _make_blocking(archives.found_account)
+    import_page = _make_blocking(archives.import_page)
+    give_custody = _make_blocking(archives.give_custody)
+    consolidate = _make_blocking(runs.consolidate)
+    plan_consolidation = _make_blocking(runs.plan_consolidation)
+    consolidations = _make_blocking(runs.consolidations)
+    consolidation = _make_blocking(runs.consolidation)
+    undo_consolidation = _make_blocking(runs.undo_consolidation)
     list_webhooks = _make_blocking(webhooks.list_webhooks)
     put_webhook = _make_blocking(webhooks.put_webhook)
     remove_webhook = _make_blocking(webhooks.remove_webhook)

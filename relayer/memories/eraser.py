@@ -1,6 +1,6 @@
 """Erasing memories and episodes for good, with a receipt and a tombstone for each.
 
-Not here: who may erase what (`forgetting.py`), SQL (`database.erasure`), deletions in an outside
+Not here: who may erase what (`deletion.py`), SQL (`database.erasure`), deletions in an outside
 store (`journal/outbox.py`).
 
 - A memory goes with all its revisions, and with everything that still says what it said: the turn

@@ -16,7 +16,7 @@ from relayer.database import listing
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
-from relayer.memories.forgetting import Forgetting
+from relayer.memories.deletion import Deletion
 from relayer.memories.intake import Intake, Remembered
 from relayer.memories.opener import Caller, Opener, Page, next_cursor, readable, take_fitting
 from relayer.memories.record_search import RecordSearch
@@ -51,14 +51,14 @@ class MemoryService:
         opener: Opener,
         records: RecordSearch,
         intake: Intake,
-        forgetting: Forgetting,
+        deletion: Deletion,
     ) -> None:
         self._database = database
         self._opener = opener
         self._records = records
         self._namespaces = records.namespaces
         self._intake = intake
-        self._forgetting = forgetting
+        self._deletion = deletion
 
     async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
         """Store what is new of these drafts; durable and found by keyword when this returns.
@@ -142,7 +142,7 @@ class MemoryService:
             NotFound: absent, erased, somebody else's, or in a namespace the key may not read.
             NotAllowed: the key only reads.
         """
-        done = await self._forgetting.forget(access, memory_id)
+        done = await self._deletion.forget(access, memory_id)
         if not done.receipts:
             raise NotFound("No such memory.")
         return done.receipts[0], done.pending
@@ -155,7 +155,7 @@ class MemoryService:
         """
         erased, more = 0, True
         while more:
-            done = await self._forgetting.forget_namespace(access, namespace)
+            done = await self._deletion.forget_namespace(access, namespace)
             erased, more = erased + done.erased, done.more
         return erased
 

@@ -1,7 +1,7 @@
 """Our own routes on memories: remember, analyze, list, get, and how far they are.
 
 Not here: what these do (`memories/memory.py`, `memories/analysis.py`), finding (`recall.py`),
-changing (`corrections.py`), erasing (`forgetting.py`).
+changing (`corrections.py`), erasing (`deletion.py`).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from relayer.http.checks import TEXT, WEIGHT
 from relayer.http.openapi import one_of
 from relayer.memories.analysis import Analysis
 from relayer.memories.conversations import Conversation
-from relayer.memories.forgetting import State as Standing
+from relayer.memories.deletion import State as Standing
 from relayer.memories.history import Histories
 from relayer.memories.memory import MemoryService
 from relayer.memories.opener import Caller

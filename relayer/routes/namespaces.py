@@ -1,7 +1,7 @@
 """Our own routes on namespaces: list, count, restore, and how long they keep what they hold.
 
 Not here: what these do (`recovery/restore.py`, `memories/expiry.py`), erasing one
-(`forgetting.py`).
+(`deletion.py`).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Erasing an account: closed at once, emptied piece by piece, never to be founded again.
 
-Not here: forgetting memories of an account that lives on (`memories/forgetting.py`).
+Not here: forgetting memories of an account that lives on (`memories/deletion.py`).
 
 - One transaction closes it: from then on no key of it is known and no writer can lock it, on any
   replica. Its last receipt says so; nothing follows.

@@ -481,7 +481,7 @@ SHORT_LIVED = (
     "relayer/query/rank.py Copies.",
     "relayer/sealed/grants.py Chain.",
     "client/memrelay/commands/imports.py _Import.",
-    "client/memrelay/commands/trying.py _Failures.",
+    "client/memrelay/commands/trial.py _Failures.",
     "client/memrelay/events.py EventReader.",
     "client/memrelay/evidence.py PromisedObjects.",
     "client/memrelay/importing/",

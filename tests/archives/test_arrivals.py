@@ -293,6 +293,6 @@ class TestLinks:
                 "INSERT INTO links VALUES ($1, $2, $3, $4, $5)",
                 owner.access.account, m.id, relation, m.links[0].other_id, m.created_at,
             )  # fmt: skip
-        done = await there.services.forgetting.forget(agent, mine.id)
+        done = await there.services.deletion.forget(agent, mine.id)
         assert done.ids == [mine.id]
         assert await there.value("SELECT memory_id FROM memories") == other.id

@@ -108,7 +108,7 @@ async def test_what_was_erased_does_not_come(here: Bench, there: Bench) -> None:
     caller = await here.caller(founder)
     [doomed, kept] = await here.remember(caller, "Anna prefers tea.", "Ben sells cups.")
     before = await packed(here, caller)
-    await here.services.forgetting.forget(caller.access, doomed.id)
+    await here.services.deletion.forget(caller.access, doomed.id)
     await moved(here, there, founder)
     assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
     # Neither does it come with an archive that was made before.
@@ -125,7 +125,7 @@ async def test_a_namespace_is_listed_as_it_was(here: Bench, there: Bench) -> Non
     here.clock.advance(60)
     await here.remember(caller, "Ben sells cups.")
     await here.remember(caller, "Elsewhere.", namespace=OTHER)
-    await here.services.forgetting.forget_namespace(caller.access, OTHER)
+    await here.services.deletion.forget_namespace(caller.access, OTHER)
     listed = await summaries(here.storage.database, founder.account, None)
     here.clock.advance(3_600)
     await moved(here, there, founder)
@@ -143,7 +143,7 @@ async def test_what_was_erased_there_since_goes_here(here: Bench, there: Bench) 
     caller = await here.caller(founder)
     [doomed] = await here.remember(caller, "Anna prefers tea.")
     await moved(here, there, founder)
-    await here.services.forgetting.forget(caller.access, doomed.id)
+    await here.services.deletion.forget(caller.access, doomed.id)
     later = await packed(here, caller)
     await there.services.importer.take_in((await there.caller(founder)).access, later)
     assert await there.sql(ROWS) == []
@@ -174,7 +174,7 @@ async def test_what_expired_there_leaves_what_is_somebody_s_own(
         here.clock.advance(21 * 86_400)
         await here.services.expiry.expire()
     else:
-        await here.services.forgetting.forget(caller.access, source.id)
+        await here.services.deletion.forget(caller.access, source.id)
     reader = await there.unlocked(founder, TEAM)
     await there.services.importer.take_in(reader.access, await packed(here, caller))
     left = {r["memory_id"] for r in await there.sql(ROWS)}
@@ -427,7 +427,7 @@ class TestLater:
         [stored] = await here.remember(caller, "One apple.")
         await moved(here, there, founder)
         mine = await there.caller(founder)
-        await there.services.forgetting.forget(mine.access, stored.id)
+        await there.services.deletion.forget(mine.access, stored.id)
         await self.edited(here, caller, stored.id, "Two pears.")
         done = await there.services.importer.take_in(mine.access, await packed(here, caller))
         assert set(dict(done.results).values()) == {"erased"}
@@ -443,7 +443,7 @@ class TestLater:
         turns = "SELECT count(*) FROM episodes"
         assert await there.value(turns) == 1
         mine = await there.caller(founder)
-        await there.services.forgetting.forget(mine.access, analyzed.facts[0].id)
+        await there.services.deletion.forget(mine.access, analyzed.facts[0].id)
         assert await there.value(turns) == 0
         done = await there.services.importer.take_in(mine.access, arrival)
         assert set(dict(done.results).values()) == {"erased"}
@@ -485,7 +485,7 @@ class TestLater:
         access = (await founded(here, there, founder)).access
         if brought:
             await there.services.importer.take_in(access, early)
-        await here.services.forgetting.forget(caller.access, turn)
+        await here.services.deletion.forget(caller.access, turn)
         late = replace(early, tombstones=(await packed(here, caller)).tombstones)
         done = await there.services.importer.take_in(access, late)
         assert dict(done.results)[turn] == "erased"
@@ -510,7 +510,7 @@ class TestLater:
             await there.services.importer.take_in(reader.access, early)
         await thinking.services.analysis.extract_episode(founder.account, caller.keys, turn)
         forgotten = await here.value("SELECT memory_id FROM memories ORDER BY seq LIMIT 1")
-        await here.services.forgetting.forget(caller.access, forgotten)
+        await here.services.deletion.forget(caller.access, forgotten)
         for _ in range(2):
             late = replace(await packed(here, caller), episodes=early.episodes)
             done = await there.services.importer.take_in(reader.access, late)

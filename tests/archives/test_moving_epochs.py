@@ -301,7 +301,7 @@ class TestAgain:
         await moved(here, there, owner.owner)
         mine = await there.caller(owner.owner)
         for doomed in stored[:2]:
-            await there.services.forgetting.forget(mine.access, doomed.id)
+            await there.services.deletion.forget(mine.access, doomed.id)
         here.clock.advance(60)
         caller = await owner.caller()
         await here.services.reviser.edit(caller, edited.id, Edit(changes={"text": "No tea."}))
@@ -322,7 +322,7 @@ class TestAgain:
         stored = await here.remember(caller, *(f"Note {n}." for n in range(6)))
         here.clock.advance(60)
         await here.services.reviser.edit(caller, stored[0].id, Edit(changes={"text": "New."}))
-        await here.services.forgetting.forget(caller.access, stored[1].id)
+        await here.services.deletion.forget(caller.access, stored[1].id)
         arrival = await packed(here, caller)
         access = (await founded(here, there, owner.owner)).access
         take_in = there.services.importer.take_in
@@ -372,7 +372,7 @@ class TestTurns:
         assert await there.sql("SELECT 1 FROM episodes WHERE state = 'pending'") == []
         kept_turns = "SELECT count(*) FROM episodes WHERE state = 'kept'"
         assert await there.value(kept_turns) == 2
-        await there.services.forgetting.forget(reader.access, kept.facts[0].id)
+        await there.services.deletion.forget(reader.access, kept.facts[0].id)
         assert await there.value(kept_turns) == 1
         assert (await check(there.storage)).problems == []
 

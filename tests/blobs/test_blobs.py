@@ -400,18 +400,18 @@ class TestRelayerOnFolder:
         back = make_unreadable(tmp_path, name)
         await on_folder.sql("DELETE FROM memories")
         await on_folder.sql("UPDATE accounts SET incomplete = true")
-        restore, forgetting = on_folder.services.restore, on_folder.services.forgetting
+        restore, deletion = on_folder.services.restore, on_folder.services.deletion
         await restore.complete(founder.account, caller.keys)
         assert {*await on_folder.texts(caller, "tea cups")} == {*texts[1:]}
         assert (await restore.restore(caller, TEAM, 9)).failed == 1
         problems = [(p["problem"], p["id"]) for p in (await check(on_folder.storage)).problems]
         assert ("an object that nothing refers to cannot be read", name) in problems
         with pytest.raises(Unavailable):  # nobody knows whether it is in there
-            await forgetting.forget_namespace(caller.access, TEAM)
+            await deletion.forget_namespace(caller.access, TEAM)
         back()
         await restore.complete(founder.account, caller.keys)
         assert {*await on_folder.texts(caller, "tea cups")} == {*texts}
-        await forgetting.forget_namespace(caller.access, TEAM)
+        await deletion.forget_namespace(caller.access, TEAM)
 
     async def name_of(self, bench: Bench, memory_id: uuid.UUID) -> str:
         found = await bench.value("SELECT blob_id FROM memories WHERE memory_id = $1", memory_id)

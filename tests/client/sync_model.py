@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from memrelay.operations.moving import RowName
+from memrelay.operations.archives import RowName
 from memrelay.replication.agreement import START, Agreement, Position
 from memrelay.replication.conflicts import Opener, name_earlier, with_state
 from memrelay.replication.merging import State

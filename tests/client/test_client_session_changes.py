@@ -7,7 +7,7 @@ import pytest
 
 from memrelay.errors import ConfigError, NotGranted, TimedOut, UntrustedRelayer
 from memrelay.models import Draft
-from memrelay.operations.rotation import Rotating
+from memrelay.operations.rotation import Operations
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.objects import from_base64
@@ -91,7 +91,7 @@ def test_what_would_be_stored_as_something_else_is_refused(scene, items, said):
         ("ids", lambda client: client.wait(IDS[0])),
         ("namespaces", lambda client: client.add_key(namespaces="team")),
         ("namespaces", lambda client: client.verify(namespaces="team")),
-        ("revoke", lambda client: Rotating(client.session).rotate(revoke="ab" * 32)),
+        ("revoke", lambda client: Operations(client.session).rotate(revoke="ab" * 32)),
         ("events", lambda client: put_webhook(client, "https://a.example", events="key.revoked")),
         ("namespaces", lambda client: put_webhook(client, "https://a.example", namespaces="team")),
     ],

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memrelay.errors import BadRequest, UntrustedGrant, UntrustedRelayer
-from memrelay.operations import moving
+from memrelay.operations import archives
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, hash_256
@@ -189,7 +189,7 @@ def test_an_archive_takes_no_history_of_a_forerunner(owner):
     for ends in (hash_256(newest), NO_HEAD):
         owner.restart()
         replies = (posing(owner), checkpoint(owner, owner.example.relayer, 2, ends))
-        operation = moving.check_exported(owner.client, newest)
+        operation = archives.check_exported(owner.client, newest)
         if ends == NO_HEAD:
             fails(UntrustedRelayer, "chain", owner, operation, *replies)
         else:

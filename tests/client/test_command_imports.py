@@ -18,13 +18,13 @@ STARTING = ("dataclasses", "inspect", "json", "ctypes", "logging")
 OPERATIONS = tuple(
     f"memrelay.operations.{name}"
     for name in (
-        "listing",
-        "writing",
-        "correcting",
-        "forgetting",
-        "proving",
+        "lists",
+        "writes",
+        "corrections",
+        "deletion",
+        "audit",
         "keyholders",
-        "moving",
+        "archives",
     )
 )
 PROGRAM = """

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from memrelay.errors import NotGranted, UntrustedRelayer
-from memrelay.operations.opening import open_memory
+from memrelay.operations.decryption import open_memory
 from memrelay.sealed.envelope import MEMORY, SUMMARY, Address, blob_id, seal_envelope
 from memrelay.sealed.objects import to_base64
 from tests.client.session_scene import IDS, NOW_MS, fails, scene

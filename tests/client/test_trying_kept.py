@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, main
-from memrelay.commands import trying
+from memrelay.commands import trial
 from memrelay.importing import sampling
 from tests.client.import_scene import write
 from tests.client.local_scene import LocalMachine, local_home
@@ -92,7 +92,7 @@ class TestKept:
         async def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(trying, "try_recalls", interrupt)
+        monkeypatch.setattr(trial, "try_recalls", interrupt)
         notes = write(tmp_path / "notes.md", NOTES)
         newcomer.lines(
             "try", str(notes), "--keep", "--data-dir", str(newcomer.folder), code=EXIT_INTERRUPTED

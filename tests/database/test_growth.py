@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from relayer.database import forgetting, inventory, listing, postings, states
+from relayer.database import deletion, inventory, listing, postings, states
 from relayer.database.pool import Database, Row
 from relayer.memories.episodes import FIRST_PAGE
 from relayer.sealed.keys import AccountId, Namespace
@@ -169,18 +169,18 @@ class TestForgetting:
         if analyzed:
             await bench.sql("ANALYZE")
         reader = Reader(bench.storage.database)
-        match = forgetting.Match(state=state)
+        match = deletion.Match(state=state)
         where: Any = {"account": unknown, "namespace_id": 1, "match": match}
-        assert await forgetting.count_matching(reader.database, **where) == FEW
-        assert len(await forgetting.find_matching(reader.database, **where, limit=500)) == FEW
+        assert await deletion.count_matching(reader.database, **where) == FEW
+        assert len(await deletion.find_matching(reader.database, **where, limit=500)) == FEW
         assert reader.read <= READ_MAX
 
     async def test_what_has_a_rare_tag(self, bench: Bench, large: AccountId) -> None:
         reader = Reader(bench.storage.database)
-        match = forgetting.Match(epoch=1, tokens=[1, 1007])
+        match = deletion.Match(epoch=1, tokens=[1, 1007])
         where: Any = {"account": large, "namespace_id": 1, "match": match}
-        assert await forgetting.count_matching(reader.database, **where) == FEW
-        assert len(await forgetting.find_matching(reader.database, **where, limit=500)) == FEW
+        assert await deletion.count_matching(reader.database, **where) == FEW
+        assert len(await deletion.find_matching(reader.database, **where, limit=500)) == FEW
         assert reader.read <= READ_MAX
 
     async def test_whether_there_are_other_epochs(self, bench: Bench, large: AccountId) -> None:
@@ -194,8 +194,8 @@ class TestForgetting:
         )
         reader = Reader(bench.storage.database)
         where: Any = {"account": large, "namespace_id": 1}
-        assert not await forgetting.has_other_epochs(reader.database, **where, epochs=[1])
-        assert await forgetting.has_other_epochs(reader.database, **where, epochs=[2])
+        assert not await deletion.has_other_epochs(reader.database, **where, epochs=[1])
+        assert await deletion.has_other_epochs(reader.database, **where, epochs=[2])
         assert reader.read <= READ_MAX
 
 
@@ -350,9 +350,9 @@ async def test_few_and_many_are_found_alike(
             filters=listing.Filters(state=state, wanted=len(tags), tokens=tokens),
         )
         in_first = [row["memory_id"] for row in page if row["namespace_id"] == 1]
-        match = forgetting.Match(epoch=1, tokens=tags, state=state)
+        match = deletion.Match(epoch=1, tokens=tags, state=state)
         where: Any = {"account": large, "namespace_id": 1, "match": match}
-        assert await forgetting.count_matching(database, **where) == expected
-        assert await forgetting.find_matching(database, **where, limit=500) == in_first[::-1]
-        other = forgetting.Match(epoch=2, tokens=tags, state=state)
-        assert await forgetting.count_matching(database, **where | {"match": other}) == 0
+        assert await deletion.count_matching(database, **where) == expected
+        assert await deletion.find_matching(database, **where, limit=500) == in_first[::-1]
+        other = deletion.Match(epoch=2, tokens=tags, state=state)
+        assert await deletion.count_matching(database, **where | {"match": other}) == 0

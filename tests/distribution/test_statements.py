@@ -42,7 +42,7 @@ OF_SEVERAL_PARTS = {
 # Asks for what is of a key and what is of an account, in one trip where both are on one server.
 NOT_ON_A_CLUSTER = {"requests._RECORD_NONCE_AND_READ"}
 # What it deletes and what it then looks for are rows of different states.
-READS_OTHER_ROWS = {"forgetting._CLOSE_NAMESPACE"}
+READS_OTHER_ROWS = {"deletion._CLOSE_NAMESPACE"}
 
 BOUND = """
 SELECT m.memory_id FROM memories m JOIN vectors v ON v.account_id = m.account_id

@@ -210,7 +210,7 @@ async def test_an_upload_comes_while_its_bytes_are_deleted(
     caller = await bench.caller(await bench.account())
     vector = np.ones(6, np.float32)
     doomed, name = await bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
-    await bench.services.forgetting.forget(caller.access, doomed)
+    await bench.services.deletion.forget(caller.access, doomed)
     works: list[Awaitable[Any]] = [
         bench.services.manual.remember(caller, TEAM, b"the same bytes", vector),
         bench.storage.outbox.empty(),
@@ -241,7 +241,7 @@ async def test_what_was_erased_and_comes_again_is_deleted(bench: Bench, folder: 
     caller = await bench.caller(await bench.account())
     [doomed] = await bench.remember(caller, "Anna prefers tea.")
     [row] = (await packed(bench, caller)).memories
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     again = bench.services.importer.take_in(caller.access, replace(EMPTY, memories=[row]))
     done = await slept(bench, caller.access.account, again)
     assert done.results == [(doomed.id, "erased")]
@@ -439,13 +439,13 @@ async def test_a_slow_deletion_keeps_no_write_of_its_account(bench: Bench, folde
     vector = np.ones(6, np.float32)
     manual = bench.services.manual
     doomed, name = await manual.remember(caller, TEAM, b"the same bytes", vector)
-    await bench.services.forgetting.forget(caller.access, doomed)
+    await bench.services.deletion.forget(caller.access, doomed)
     store = Lingering(folder=folder)
     deleting = asyncio.create_task(outbox_on(bench, store, soon_s=60).empty())
     await store.asked.wait()
     async with asyncio.timeout(5):
         [kept] = await bench.remember(caller, "Ben sells cups.")
-        await bench.services.forgetting.forget(caller.access, kept.id)
+        await bench.services.deletion.forget(caller.access, kept.id)
     again = asyncio.create_task(manual.remember(caller, TEAM, b"the same bytes", vector))
     await bench.until(WAITING, 1)  # only who brings what is being deleted has to wait
     async with asyncio.timeout(5):
@@ -543,7 +543,7 @@ async def test_many_that_resist_keep_no_other(bench: Bench, folder: Path) -> Non
         bench.clock(),
     )
     bench.clock.advance(1)
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     with pytest.raises(Unavailable):
         await bench.storage.outbox.empty()
     assert len(before - stored(folder)) == 1

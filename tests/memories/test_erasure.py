@@ -11,8 +11,8 @@ import pytest
 
 from relayer.errors import NotAllowed, NotFound
 from relayer.journal.states import Change
+from relayer.memories.deletion import Filter
 from relayer.memories.eraser import EXPIRE, Erasure
-from relayer.memories.forgetting import Filter
 from relayer.memories.opener import Caller
 from relayer.memories.revisions import Edit
 from relayer.record import Draft
@@ -38,7 +38,7 @@ class TestOne:
         await hybrid.embed(caller, stored)
         [blob] = await hybrid.sql("SELECT blob_id FROM memories")
         assert await hybrid.value(LEFT) > 0
-        done = await hybrid.services.forgetting.forget(caller.access, stored[0].id)
+        done = await hybrid.services.deletion.forget(caller.access, stored[0].id)
         assert (done.erased, done.pending, done.ids) == (1, False, [stored[0].id])
         assert await hybrid.value(LEFT) == 0
         assert await hybrid.sql("SELECT 1 FROM blobs WHERE blob_id = $1", blob["blob_id"]) == []
@@ -54,7 +54,7 @@ class TestOne:
         turn = await keep_turn(bench, caller, "Anna: tea, please. Ben: milk for me.")
         for memory in (one, two):
             await link(bench, caller, memory.id, "turn", turn)
-        done = await bench.services.forgetting.forget(caller.access, one.id)
+        done = await bench.services.deletion.forget(caller.access, one.id)
         assert set(done.ids) == {one.id, turn}
         assert await bench.value("SELECT count(*) FROM episodes") == 0
         assert await bench.value("SELECT count(*) FROM links") == 0
@@ -72,7 +72,7 @@ class TestOne:
         await link(bench, caller, summary.id, "source", source.id)
         await link(bench, caller, summary.id, "source", other.id)
         await link(bench, caller, whole.id, "source", summary.id)
-        done = await bench.services.forgetting.forget(caller.access, source.id)
+        done = await bench.services.deletion.forget(caller.access, source.id)
         assert set(done.ids) == {source.id, summary.id, whole.id}
         assert await living(bench) == {other.id}
         await holds(bench, caller)
@@ -81,7 +81,7 @@ class TestOne:
         caller = await bench.caller(await bench.account())
         source, summary = await bench.remember(caller, "Anna prefers tea.", "Anna: tea.")
         await link(bench, caller, summary.id, "source", source.id)
-        await bench.services.forgetting.forget(caller.access, summary.id)
+        await bench.services.deletion.forget(caller.access, summary.id)
         assert await living(bench) == {source.id}
 
     async def test_what_was_merged_into_it_goes_and_what_it_contradicts_stays(
@@ -95,15 +95,15 @@ class TestOne:
         await link(bench, caller, kept.id, "contradicts", older.id)
         superseded = Change(superseded_by=kept.id)
         await bench.services.state_changer.set_state(caller.access, merged.id, superseded)
-        await bench.services.forgetting.forget(caller.access, kept.id)
+        await bench.services.deletion.forget(caller.access, kept.id)
         assert await living(bench) == {older.id}
         await holds(bench, caller)
 
     async def test_twice_is_no_failure_and_no_second_receipt(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         [stored] = await bench.remember(caller, "Anna prefers tea.")
-        first = await bench.services.forgetting.forget(caller.access, stored.id)
-        again = await bench.services.forgetting.forget(caller.access, stored.id)
+        first = await bench.services.deletion.forget(caller.access, stored.id)
+        again = await bench.services.deletion.forget(caller.access, stored.id)
         assert (first.fates, again.fates) == (["erased"], ["already_erased"])
         assert again.receipts == []
         await holds(bench, caller)
@@ -117,22 +117,22 @@ class TestOne:
         reader = await bench.caller(await bench.key(founder, TEAM, role="reader"))
         stranger = await bench.caller(await bench.account())
         gone, there = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
-        await bench.services.forgetting.forget(caller.access, gone.id)
+        await bench.services.deletion.forget(caller.access, gone.id)
         for memory in (gone, there):
             for nobody in (elsewhere, stranger):
                 with pytest.raises(NotFound):
-                    await bench.services.forgetting.forget(nobody.access, memory.id)
+                    await bench.services.deletion.forget(nobody.access, memory.id)
             with pytest.raises(NotAllowed):
-                await bench.services.forgetting.forget(reader.access, memory.id)
+                await bench.services.deletion.forget(reader.access, memory.id)
         with pytest.raises(NotFound):
-            await bench.services.forgetting.forget(caller.access, ABSENT)
+            await bench.services.deletion.forget(caller.access, ABSENT)
         assert await living(bench) == {there.id}
 
     async def test_two_at_once_erase_it_once(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         [stored] = await bench.remember(caller, "Anna prefers tea.")
         both = await asyncio.gather(
-            *(bench.services.forgetting.forget(caller.access, stored.id) for _ in range(2))
+            *(bench.services.deletion.forget(caller.access, stored.id) for _ in range(2))
         )
         assert sorted(str(done.fates) for done in both) == ["['already_erased']", "['erased']"]
         assert sum(len(done.receipts) for done in both) == 1
@@ -159,12 +159,12 @@ class TestIds:
         stranger = await bench.caller(await bench.account())
         one, two = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
         [foreign] = await bench.remember(stranger, "Anna prefers tea.")
-        await bench.services.forgetting.forget(caller.access, two.id)
+        await bench.services.deletion.forget(caller.access, two.id)
         ids = [one.id, ABSENT, two.id, foreign.id, one.id]
-        dry = await bench.services.forgetting.forget_ids(caller.access, ids, dry_run=True)
+        dry = await bench.services.deletion.forget_ids(caller.access, ids, dry_run=True)
         assert dry.fates == ["matched", "not_found", "already_erased", "not_found", "matched"]
         assert (dry.matched, dry.erased) == (1, 0)
-        done = await bench.services.forgetting.forget_ids(caller.access, ids)
+        done = await bench.services.deletion.forget_ids(caller.access, ids)
         assert done.fates == ["erased", "not_found", "already_erased", "not_found", "erased"]
         assert (done.matched, done.erased, len(done.receipts)) == (1, 1, 1)
         assert await living(bench) == {foreign.id}
@@ -175,14 +175,14 @@ class TestIds:
         caller = await bench.caller(founder)
         [erased] = await bench.remember(caller, "Anna prefers tea.", namespace=OTHER)
         [living] = await bench.remember(caller, "Ben sells cups.", namespace=OTHER)
-        await bench.services.forgetting.forget(caller.access, erased.id)
+        await bench.services.deletion.forget(caller.access, erased.id)
         agent = await bench.caller(await bench.key(founder, TEAM))
         for memory_id in (erased.id, living.id, ABSENT):
-            done = await bench.services.forgetting.forget_ids(agent.access, [memory_id])
+            done = await bench.services.deletion.forget_ids(agent.access, [memory_id])
             assert done.fates == ["not_found"]
         reader = await bench.caller(await bench.key(founder, OTHER, role="reader"))
         with pytest.raises(NotAllowed):
-            await bench.services.forgetting.forget_ids(reader.access, [erased.id])
+            await bench.services.deletion.forget_ids(reader.access, [erased.id])
 
     async def test_one_that_may_only_be_read_keeps_all(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -193,8 +193,8 @@ class TestIds:
         [other] = await bench.remember(owner, "Ben sells cups.", namespace=OTHER)
         readers = await bench.caller(await bench.key(founder, TEAM, OTHER, role="reader"))
         with pytest.raises(NotAllowed):
-            await bench.services.forgetting.forget_ids(readers.access, [own.id, other.id])
-        done = await bench.services.forgetting.forget_ids(caller.access, [own.id, other.id])
+            await bench.services.deletion.forget_ids(readers.access, [own.id, other.id])
+        done = await bench.services.deletion.forget_ids(caller.access, [own.id, other.id])
         assert done.fates == ["erased", "not_found"]
         assert await living(bench) == {other.id}
 
@@ -254,17 +254,17 @@ class TestFilter:
                 for k, v in narrowing.items()
             }
             chosen = Filter(namespace=TEAM, **times)
-            dry = await bench.services.forgetting.forget_matching(caller, chosen, dry_run=True)
+            dry = await bench.services.deletion.forget_matching(caller, chosen, dry_run=True)
             assert {n for n, i in ids.items() if i in dry.ids} == wanted, name
             assert (dry.matched, dry.erased) == (len(wanted), 0), name
             assert await living(bench) == {*ids.values(), elsewhere.id}, name
-            done = await bench.services.forgetting.forget_matching(caller, chosen)
+            done = await bench.services.deletion.forget_matching(caller, chosen)
             assert (done.matched, done.erased, done.more) == (len(wanted), len(wanted), False), name
             left = {i for n, i in ids.items() if n not in wanted}
             assert await living(bench) == {*left, elsewhere.id}, name
             assert len(done.receipts) == bool(wanted), name
-            await bench.services.forgetting.forget_namespace(caller.access, TEAM)
-            await bench.services.forgetting.forget_namespace(caller.access, OTHER)
+            await bench.services.deletion.forget_namespace(caller.access, TEAM)
+            await bench.services.deletion.forget_namespace(caller.access, OTHER)
         await holds(bench, caller)
 
     async def test_words_are_looked_for_with_keys_only(self, bench: Bench) -> None:
@@ -275,10 +275,10 @@ class TestFilter:
         by_tag = Filter(namespace=TEAM, tags=("drinks",))
         for narrowed in (by_tag, Filter(namespace=TEAM, source="chat")):
             with pytest.raises(NotAllowed) as caught:
-                await bench.services.forgetting.forget_matching(bare, narrowed)
+                await bench.services.deletion.forget_matching(bare, narrowed)
             assert caught.value.code == "unlock_required"
         chosen = Filter(namespace=TEAM, kind="preference")
-        assert (await bench.services.forgetting.forget_matching(bare, chosen)).erased == 1
+        assert (await bench.services.deletion.forget_matching(bare, chosen)).erased == 1
 
     async def test_a_key_of_an_epoch_that_is_missing_hides_nothing(self, bench: Bench) -> None:
         caller = await caller_of(bench, "sealed")
@@ -286,7 +286,7 @@ class TestFilter:
         await bench.sql("UPDATE memories SET epoch = 2")
         await bench.sql("UPDATE namespace_keys SET epoch = 2")
         with pytest.raises(NotAllowed) as caught:
-            await bench.services.forgetting.forget_matching(
+            await bench.services.deletion.forget_matching(
                 caller, Filter(namespace=TEAM, tags=("drinks",))
             )
         assert caught.value.code == "unlock_required"
@@ -299,25 +299,25 @@ class TestFilter:
         other = await bench.caller(await bench.key(founder, OTHER))
         for who in (reader, other):
             with pytest.raises(NotAllowed):
-                await bench.services.forgetting.forget_matching(who, Filter(namespace=TEAM))
+                await bench.services.deletion.forget_matching(who, Filter(namespace=TEAM))
             with pytest.raises(NotAllowed):
-                await bench.services.forgetting.forget_namespace(who.access, TEAM)
+                await bench.services.deletion.forget_namespace(who.access, TEAM)
         stranger = await bench.caller(await bench.account())
-        done = await bench.services.forgetting.forget_matching(stranger, Filter(namespace=TEAM))
+        done = await bench.services.deletion.forget_matching(stranger, Filter(namespace=TEAM))
         assert done.matched == done.erased == 0
         assert await living(bench) == {stored.id}
 
     async def test_a_request_erases_so_many_and_says_there_is_more(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.memories.forgetting.ERASED_MAX", 30)
-        monkeypatch.setattr("relayer.memories.forgetting.PAGE", 20)
+        monkeypatch.setattr("relayer.memories.deletion.ERASED_MAX", 30)
+        monkeypatch.setattr("relayer.memories.deletion.PAGE", 20)
         caller = await bench.caller(await bench.account())
         for n in range(4):
             await bench.remember(caller, *(f"Note {n}.{i} of many." for i in range(20)))
         counts = []
         for more in (True, True, False):
-            done = await bench.services.forgetting.forget_matching(caller, Filter(namespace=TEAM))
+            done = await bench.services.deletion.forget_matching(caller, Filter(namespace=TEAM))
             assert done.more == more
             counts.append((done.matched, done.erased))
         assert counts == [(80, 30), (50, 30), (20, 20)]
@@ -333,14 +333,14 @@ class TestNamespace:
         await keep_turn(bench, caller, "Ben: milk.", "pending")
         await bench.sql("UPDATE memories SET superseded_at = now() WHERE memory_id = $1", one.id)
         await bench.services.expiry.keep(caller.access, TEAM, 3600)
-        done = await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+        done = await bench.services.deletion.forget_namespace(caller.access, TEAM)
         assert (done.matched, done.erased, done.more) == (4, 4, False)
         assert await living(bench) == {kept.id}
         [row] = await bench.sql("SELECT erased_at, ttl_s FROM namespaces WHERE name = 'team'")
         assert row["erased_at"] is not None
         assert row["ttl_s"] is None
         await holds(bench, caller)
-        again = await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+        again = await bench.services.deletion.forget_namespace(caller.access, TEAM)
         assert (again.matched, again.erased, again.receipts) == (0, 0, [])
 
     async def test_is_founded_anew_by_the_next_write_on_any_replica(self, bench: Bench) -> None:
@@ -350,7 +350,7 @@ class TestNamespace:
         replica = bench.another()
         elsewhere = await replica.caller(founder)
         await replica.texts(elsewhere, "tea")  # its caches know the namespace
-        await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+        await bench.services.deletion.forget_namespace(caller.access, TEAM)
         assert await replica.texts(elsewhere, "tea") == []
         await replica.remember(elsewhere, "Anna prefers tea.")
         assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
@@ -365,16 +365,14 @@ class TestNamespace:
             for n in range(10):
                 await bench.remember(caller, f"Late note {n}.")
 
-        await asyncio.gather(
-            write(), bench.services.forgetting.forget_namespace(caller.access, TEAM)
-        )
+        await asyncio.gather(write(), bench.services.deletion.forget_namespace(caller.access, TEAM))
         left = len(await living(bench))
         assert await bench.value("SELECT memory_count FROM namespaces") == left
         await holds(bench, caller)
 
     async def test_one_that_never_was_is_empty(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
-        assert (await bench.services.forgetting.forget_namespace(caller.access, TEAM)).matched == 0
+        assert (await bench.services.deletion.forget_namespace(caller.access, TEAM)).matched == 0
 
 
 async def edit(bench: Bench, caller: Caller, memory: uuid.UUID, text: str) -> None:
@@ -396,7 +394,7 @@ class TestRevisions:
         blobs = {r["blob_id"] for r in await bench.sql("SELECT blob_id FROM memories")}
         assert len(blobs) == 3
         assert await bench.value("SELECT memory_count FROM accounts") == 1
-        done = await bench.services.forgetting.forget(caller.access, stored.id)
+        done = await bench.services.deletion.forget(caller.access, stored.id)
         assert (done.erased, done.ids) == (1, [stored.id])
         assert await bench.value(LEFT) == 0
         [receipt] = [open_receipt(r, bench.storage.identity.public_key) for r in done.receipts]
@@ -414,7 +412,7 @@ class TestRevisions:
         await edit(bench, caller, stored.id, "Anna prefers milk.")
         row = await bench.value("SELECT memory_id FROM memories WHERE revision_of IS NOT NULL")
         with pytest.raises(NotFound):
-            await bench.services.forgetting.forget(caller.access, row)
+            await bench.services.deletion.forget(caller.access, row)
         assert await bench.value("SELECT count(*) FROM memories") == 2
 
     async def test_an_edit_at_the_same_time(self, bench: Bench) -> None:
@@ -424,7 +422,7 @@ class TestRevisions:
             [stored] = await bench.remember(caller, f"Note {n}.")
             edited, forgotten = await asyncio.gather(
                 edit(bench, caller, stored.id, f"Edited note {n}."),
-                bench.services.forgetting.forget(caller.access, stored.id),
+                bench.services.deletion.forget(caller.access, stored.id),
                 return_exceptions=True,
             )
             assert edited is None or isinstance(edited, NotFound)
@@ -436,7 +434,7 @@ class TestRevisions:
         caller = await bench.caller(await bench.account())
         [stored] = await bench.remember(caller, "Anna prefers tea.")
         await edit(bench, caller, stored.id, "Anna prefers milk.")
-        await bench.services.forgetting.forget(caller.access, stored.id)
+        await bench.services.deletion.forget(caller.access, stored.id)
         [tea] = await bench.remember(caller, "Anna prefers tea.")
         assert tea.id != stored.id
         await edit(bench, caller, tea.id, "Anna prefers milk.")
@@ -492,7 +490,7 @@ class TestNothingComesBack:
             patch.setattr(embedder, "embed", slow)
             late = asyncio.create_task(hybrid.embed(caller, [stored]))
             await begun.wait()
-            await hybrid.services.forgetting.forget(caller.access, stored.id)
+            await hybrid.services.deletion.forget(caller.access, stored.id)
             go.set()
             await late
         assert await hybrid.value(LEFT) == 0
@@ -501,7 +499,7 @@ class TestNothingComesBack:
         """Its idempotency key outlives the memory; it is not stored a second time."""
         caller = await bench.caller(await bench.account())
         [stored] = await bench.remember(caller, "Anna prefers tea.", idempotency_key="once")
-        await bench.services.forgetting.forget(caller.access, stored.id)
+        await bench.services.deletion.forget(caller.access, stored.id)
         [retried] = await bench.remember(caller, "Anna prefers tea.", idempotency_key="once")
         assert (retried.id, retried.duplicate) == (stored.id, True)
         assert await living(bench) == set()
@@ -509,7 +507,7 @@ class TestNothingComesBack:
     async def test_saying_it_again_is_a_new_memory(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         [stored] = await bench.remember(caller, "Anna prefers tea.")
-        await bench.services.forgetting.forget(caller.access, stored.id)
+        await bench.services.deletion.forget(caller.access, stored.id)
         [again] = await bench.remember(caller, "Anna prefers tea.")
         assert again.id != stored.id
         assert not again.duplicate
@@ -525,7 +523,7 @@ class TestNothingComesBack:
         [mine] = await bench.sql(
             "SELECT memory_id FROM memories WHERE account_id = $1", one.access.account
         )
-        await bench.services.forgetting.forget(one.access, mine["memory_id"])
+        await bench.services.deletion.forget(one.access, mine["memory_id"])
         [(_, distance)] = await bench.services.manual.recall(two, TEAM, upload, 5)
         assert distance < 0.01
         await holds(bench, two)
@@ -548,13 +546,13 @@ class TestNothingComesBack:
         [stored] = await bench.remember(caller, "Anna prefers tea.")
         [row] = await bench.sql("SELECT blob_id FROM memories")
         name = next(p for p in (tmp_path / "blobs").rglob("*") if p.name[:2] and _is(p, row))
-        done = await bench.services.forgetting.forget(caller.access, stored.id)
+        done = await bench.services.deletion.forget(caller.access, stored.id)
         assert done.pending
-        again = await bench.services.forgetting.forget(caller.access, stored.id)
+        again = await bench.services.deletion.forget(caller.access, stored.id)
         assert again.pending  # the retry knows as much
         await bench.storage.outbox.empty()
         assert not name.exists()
-        assert not (await bench.services.forgetting.forget(caller.access, stored.id)).pending
+        assert not (await bench.services.deletion.forget(caller.access, stored.id)).pending
         await holds(bench, caller)
 
 
@@ -570,5 +568,5 @@ async def test_a_draft_of_another_namespace_is_untouched(bench: Bench) -> None:
     caller = await bench.caller(await bench.account())
     await bench.stored(caller, [Draft(text="Anna prefers tea.", namespace=TEAM)])
     await bench.stored(caller, [Draft(text="Anna prefers tea.", namespace=OTHER)])
-    await bench.services.forgetting.forget_namespace(caller.access, OTHER)
+    await bench.services.deletion.forget_namespace(caller.access, OTHER)
     assert await bench.texts(caller, "tea") == ["Anna prefers tea."]

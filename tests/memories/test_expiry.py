@@ -284,7 +284,7 @@ class TestNamespaceLife:
             with pytest.raises(NotAllowed):
                 await bench.services.expiry.keep((await bench.caller(key)).access, TEAM, HOUR)
         await bench.remember(owner, "Elsewhere.", namespace=OTHER)
-        await bench.services.forgetting.forget_namespace(owner.access, OTHER)
+        await bench.services.deletion.forget_namespace(owner.access, OTHER)
         for gone in (OTHER, Namespace("never")):
             with pytest.raises(NotFound):
                 await bench.services.expiry.keep(owner.access, gone, HOUR)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relayer.errors import NotFound
-from relayer.memories.forgetting import Forgotten
+from relayer.memories.deletion import Forgotten
 from relayer.memories.opener import Caller
 from relayer.memories.revisions import Edit
 from relayer.sealed import envelope
@@ -41,7 +41,7 @@ async def forget_against(
     bench: Bench, caller: Caller, doomed: uuid.UUID, other: Awaitable[Any], *, forget_first: bool
 ) -> tuple[Any, Any]:
     """What became of forgetting, and of the other."""
-    forget = bench.services.forgetting.forget(caller.access, doomed)
+    forget = bench.services.deletion.forget(caller.access, doomed)
     if forget_first:
         forgotten, done = await race(bench, caller.access.account, forget, other)
     else:

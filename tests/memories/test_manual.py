@@ -158,7 +158,7 @@ class TestManual:
         await bench.revoke(founder, gone.identity.public_key)
         caller = await bench.caller(writer)
         [stored] = await bench.remember(caller, "Anna prefers tea.")
-        done = await bench.services.forgetting.forget(caller.access, stored.id)
+        done = await bench.services.deletion.forget(caller.access, stored.id)
         revoked = await bench.value("SELECT object FROM grants ORDER BY serial DESC LIMIT 1")
         forged = issue_revocation(
             new_identity(),

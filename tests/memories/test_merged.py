@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.opener import Caller
 from relayer.sealed.receipts import open_receipt
 from tests.consolidating import (
@@ -41,7 +41,7 @@ async def test_forgetting_it_takes_what_says_the_same(bench: Bench, custody: str
     _, [action] = await consolidated(bench, caller)
     everything = {first, other, action["memory_id"], *action["other_ids"]}
     assert len(everything) == 3
-    done = await bench.services.forgetting.forget(caller.access, other)
+    done = await bench.services.deletion.forget(caller.access, other)
     assert set(done.ids) == everything
     [signed] = done.receipts
     receipt = open_receipt(signed, bench.storage.identity.public_key)
@@ -54,7 +54,7 @@ async def test_superseded_memories_are_cleared_away_alone(bench: Bench) -> None:
     """Found by a filter, they take nothing along that does not fit it."""
     caller = await caller_of(bench, "managed")
     kept, other = await merged(bench, caller)
-    done = await bench.services.forgetting.forget_matching(
+    done = await bench.services.deletion.forget_matching(
         caller, Filter(namespace=TEAM, state="superseded")
     )
     assert list(done.ids) == [other]

@@ -234,7 +234,7 @@ class TestMergingWithCare:
                 edit = Edit(changes={"text": "Anna prefers coffee."})
                 await hybrid.services.reviser.edit(caller, two.id, edit)
             else:
-                await hybrid.services.forgetting.forget(caller.access, two.id)
+                await hybrid.services.deletion.forget(caller.access, two.id)
             return await apply(self, work, merges)
 
         monkeypatch.setattr(Consolidator, "_apply", late)
@@ -266,7 +266,7 @@ class TestMergingWithCare:
         await said(hybrid, caller, TEA)
         [two] = await said(hybrid, caller, TEA_AGAIN)
         run, _ = await consolidated(hybrid, caller)
-        await hybrid.services.forgetting.forget(caller.access, two.id)
+        await hybrid.services.deletion.forget(caller.access, two.id)
         assert await hybrid.value("SELECT count(*) FROM memories") == 0
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)

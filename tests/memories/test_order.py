@@ -58,7 +58,7 @@ async def pin(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[Any]
 
 
 async def forget(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[Any]:
-    return bench.services.forgetting.forget(caller.access, memory)
+    return bench.services.deletion.forget(caller.access, memory)
 
 
 async def undo(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[Any]:

@@ -87,7 +87,7 @@ async def test_it_is_made_anew_where_a_slip_was_taken_back(hybrid: Bench) -> Non
     run, [action] = await consolidated(hybrid, caller)
     assert (run["summaries"], action["memory_id"] == first) == (1, False)
     assert await texts_with_the_roof(hybrid, caller)
-    await hybrid.services.forgetting.forget(caller.access, action["memory_id"])
+    await hybrid.services.deletion.forget(caller.access, action["memory_id"])
     assert (await consolidated(hybrid, caller))[0]["summaries"] == 0
 
 
@@ -160,7 +160,7 @@ async def test_a_procedure_that_nobody_looked_at(hybrid: Bench) -> None:
 async def test_a_summary_that_was_forgotten_is_of_other_words_then(hybrid: Bench) -> None:
     caller = await caller_of(hybrid, "managed")
     episode, summary = await summarised(hybrid, caller)
-    await hybrid.services.forgetting.forget(caller.access, summary)
+    await hybrid.services.deletion.forget(caller.access, summary)
     assert (await consolidated(hybrid, caller))[0]["summaries"] == 0
     await edited(hybrid, caller, episode)
     assert (await consolidated(hybrid, caller))[0]["summaries"] == 1

@@ -113,7 +113,7 @@ class TestSummaries:
             hybrid, caller, *MEETINGS, "Anna met the landlord's dog.", day=week(hybrid)
         )
         _, [first] = await consolidated(hybrid, caller)
-        await hybrid.services.forgetting.forget(caller.access, episodes[2].id)
+        await hybrid.services.deletion.forget(caller.access, episodes[2].id)
         assert await hybrid.value("SELECT count(*) FROM memories WHERE kind = 'summary'") == 0
         run, [second] = await consolidated(hybrid, caller)
         assert run["summaries"] == 1
@@ -215,7 +215,7 @@ class TestSummariesWithCare:
     ) -> None:
         await happened(hybrid, caller, *MEETINGS, day=week(hybrid))
         _, [action] = await consolidated(hybrid, caller)
-        await hybrid.services.forgetting.forget(caller.access, action["memory_id"])
+        await hybrid.services.deletion.forget(caller.access, action["memory_id"])
         assert (await consolidated(hybrid, caller))[0]["summaries"] == 0
 
     async def test_undoing_leaves_a_summary_that_was_edited_or_pinned(
@@ -255,7 +255,7 @@ class TestSummariesWithCare:
         summarise = Summariser.summarise
 
         async def late(self: Summariser, shown: Sequence[OldMemory]) -> str | None:
-            await hybrid.services.forgetting.forget(caller.access, episodes[0].id)
+            await hybrid.services.deletion.forget(caller.access, episodes[0].id)
             return await summarise(self, shown)
 
         monkeypatch.setattr(Summariser, "summarise", late)
@@ -341,7 +341,7 @@ class TestWhenASourceExpires:
         await holds(hybrid, caller)
         [source] = await hybrid.sql("SELECT other_id FROM links WHERE memory_id = $1 LIMIT 1",
                                     summary)  # fmt: skip
-        await hybrid.services.forgetting.forget(caller.access, source["other_id"])
+        await hybrid.services.deletion.forget(caller.access, source["other_id"])
         with pytest.raises(NotFound):
             await hybrid.services.memory.get(caller, summary)
 

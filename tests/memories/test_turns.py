@@ -182,7 +182,7 @@ class TestErased:
         server.script(*[AWAY if state == "pending" else facts(FACT)] * 2)
         await analyze(thinking, caller, TALK)
         [turn] = await turns(thinking)
-        await thinking.services.forgetting.forget(caller.access, turn)
+        await thinking.services.deletion.forget(caller.access, turn)
         assert await turns(thinking) == []
         stones = await thinking.sql("SELECT memory_id FROM tombstones")
         assert turn in {row["memory_id"] for row in stones}
@@ -198,7 +198,7 @@ class TestErased:
         server.script(AWAY, AWAY)
         first = await analyze(thinking, caller, TALK)
         assert first.pending is not None
-        await thinking.services.forgetting.forget(caller.access, first.pending)
+        await thinking.services.deletion.forget(caller.access, first.pending)
         again = await analyze(thinking, caller, TALK)
         extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, first.pending)
@@ -219,7 +219,7 @@ class TestErased:
         late = asyncio.create_task(thinking.services.analysis.again(caller, kept.kept))
         while len(server.received) == asked:
             await asyncio.sleep(0.01)
-        await thinking.services.forgetting.forget(caller.access, kept.kept)
+        await thinking.services.deletion.forget(caller.access, kept.kept)
         answered.set()
         with pytest.raises(NotFound):
             await late
@@ -393,7 +393,7 @@ class TestNowhereElse:
         assert doomed.pending is not None
         fingerprints = await self.fingerprints(thinking, caller, said)
         assert await places(thinking, fingerprints) == FINGERPRINTS
-        await thinking.services.forgetting.forget(caller.access, doomed.pending)
+        await thinking.services.deletion.forget(caller.access, doomed.pending)
         await owner.rotate(reseal="all")
         await owner.reseal()
         caller = await choose(thinking, await owner.caller(), keep_turns=True)
@@ -402,7 +402,7 @@ class TestNowhereElse:
         extract = thinking.services.analysis.extract_episode
         await extract(caller.access.account, caller.keys, waits.pending)
         assert await places(thinking, fingerprints) == FINGERPRINTS
-        await thinking.services.forgetting.forget_namespace(caller.access, TEAM)
+        await thinking.services.deletion.forget_namespace(caller.access, TEAM)
         assert await places(thinking, fingerprints) == set()
         await holds(thinking, caller)
 
@@ -433,7 +433,7 @@ class TestNowhereElse:
         assert await places(bench, [fingerprint]) == {
             ("episodes", "episode_id"), ("links", "other_id"), ("blobs", "bytes"),
         }  # fmt: skip
-        done = await bench.services.forgetting.forget(caller.access, memory.id)
+        done = await bench.services.deletion.forget(caller.access, memory.id)
         assert set(done.ids) == {memory.id, former}
         assert await places(bench, [fingerprint]) == set()
         [stone] = await bench.sql(

@@ -330,7 +330,7 @@ class TestPending:
         episode = await self.wait_for(thinking, caller, server)
         account = caller.access.account
         await thinking.services.memory.forget(caller.access, episode)
-        done = await thinking.services.forgetting.forget_ids(caller.access, [episode])
+        done = await thinking.services.deletion.forget_ids(caller.access, [episode])
         assert done.fates == ["already_erased"]
         await thinking.services.analysis.extract_episode(account, caller.keys, episode)
         assert await thinking.value(COUNT) == 0

@@ -19,7 +19,7 @@ import pytest
 
 from relayer.errors import Conflict, Misdirected, NotFound, RelayerError
 from relayer.journal.states import Change
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.opener import Caller
 from relayer.memories.revisions import Edit
 from relayer.query.query import Query
@@ -99,18 +99,18 @@ async def set_state(crowd: Crowd, bench: Bench, caller: Caller) -> None:
 
 
 async def forget(crowd: Crowd, bench: Bench, caller: Caller) -> None:
-    done = await bench.services.forgetting.forget_ids(caller.access, [crowd.one(), crowd.one()])
+    done = await bench.services.deletion.forget_ids(caller.access, [crowd.one(), crowd.one()])
     crowd.erased |= set(done.ids)
 
 
 async def forget_rejected(crowd: Crowd, bench: Bench, caller: Caller) -> None:
     chosen = Filter(namespace=TEAM, state="rejected")
-    done = await bench.services.forgetting.forget_matching(caller, chosen)
+    done = await bench.services.deletion.forget_matching(caller, chosen)
     crowd.erased |= set(done.ids)
 
 
 async def forget_namespace(crowd: Crowd, bench: Bench, caller: Caller) -> None:
-    done = await bench.services.forgetting.forget_namespace(caller.access, OTHER)
+    done = await bench.services.deletion.forget_namespace(caller.access, OTHER)
     crowd.erased |= set(done.ids)
 
 

@@ -23,7 +23,7 @@ import pytest
 from relayer.database.vectors import forget_versions
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.opener import Caller
 from relayer.memories.revisions import Edit
 from relayer.record import Memory, new_id
@@ -290,7 +290,7 @@ class Walk:
         there, turns = self.must.everything(), sorted(self.must.turns)[: self.chance.randrange(2)]
         ids = [i for i in (self.one(living=False), self.one(), *turns) if i is not None]
         ids = list(dict.fromkeys([*ids, *sorted(self.must.erased)[:1], new_id()]))
-        done = await self.bench.services.forgetting.forget_ids(caller.access, ids)
+        done = await self.bench.services.deletion.forget_ids(caller.access, ids)
         assert done.fates == [
             "erased" if i in there
             else "already_erased" if i in self.must.erased else "not_found" for i in ids
@@ -320,18 +320,18 @@ class Walk:
             and state in (k.state, "all")
             and (before is None or (k.happened or k.revisions[0].since) < before)
         }
-        dry = await self.bench.services.forgetting.forget_matching(caller, chosen, dry_run=True)
+        dry = await self.bench.services.deletion.forget_matching(caller, chosen, dry_run=True)
         assert (set(dry.ids), dry.erased) == (wanted, 0)
         if len(wanted) > 4:
             return f"{len(wanted)} would be, and stay"  # so that something is left to walk on
-        done = await self.bench.services.forgetting.forget_matching(caller, chosen)
+        done = await self.bench.services.deletion.forget_matching(caller, chosen)
         assert set(done.ids) == self.must.entailed(wanted)
         self.must.erase(*wanted)
         return f"{len(wanted)} of {chosen}"
 
     async def forget_namespace(self, caller: Caller) -> str:
         namespace = OTHER if self.chance.random() < 0.8 else TEAM
-        done = await self.bench.services.forgetting.forget_namespace(caller.access, namespace)
+        done = await self.bench.services.deletion.forget_namespace(caller.access, namespace)
         ids = {i for i, kept in self.must.everything().items() if kept.namespace == namespace}
         assert set(done.ids) == ids
         self.must.erase(*ids)

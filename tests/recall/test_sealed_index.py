@@ -10,7 +10,7 @@ import pytest
 from relayer.database import memory_index as rows
 from relayer.database import vectors as vector_rows
 from relayer.errors import NotAllowed, Unavailable
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.revisions import Edit
 from relayer.memory_index import sealed as sealed_index
 from relayer.query.query import Query
@@ -233,10 +233,10 @@ class TestFiltering:
 
     async def test_forgets_what_a_filter_finds(self, choice: Choice) -> None:
         await choice.choose(sealed=True, namespaces=BOTH)
-        forgetting, caller = choice.bench.services.forgetting, await choice.caller()
+        deletion, caller = choice.bench.services.deletion, await choice.caller()
         chosen = Filter(namespace=TEAM, tags=["house"])
-        assert (await forgetting.forget_matching(caller, chosen, dry_run=True)).matched == 1
-        assert (await forgetting.forget_matching(caller, chosen)).erased == 1
+        assert (await deletion.forget_matching(caller, chosen, dry_run=True)).matched == 1
+        assert (await deletion.forget_matching(caller, chosen)).erased == 1
         assert TALK[6] not in await choice.texts(text=TALK[6])
 
     async def test_copies_are_found_to_be_merged(self, choice: Choice) -> None:
@@ -302,7 +302,7 @@ class TestHolding:
         assert held.size_bytes <= 26_000
         caller = await choice.caller()
         with pytest.raises(Unavailable):
-            await choice.bench.services.forgetting.forget_matching(
+            await choice.bench.services.deletion.forget_matching(
                 caller, Filter(namespace=TEAM, tags=["house"])
             )
 

@@ -52,7 +52,7 @@ async def busy(bench: Bench) -> Caller:
     await bench.revoke(founder, agent.identity.public_key)
     caller = await bench.caller(founder)
     doomed, *_ = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     await bench.services.manual.remember(caller, TEAM, b"{foreign", np.ones(6, np.float32))
     for state in ("pending", "kept", "failed"):
         await keep_turn(bench, caller, f"Anna: {state}.", state)
@@ -115,7 +115,7 @@ async def test_what_was_erased_goes_at_once(bench: Bench) -> None:
     blobs = await bench.storage.blobs.get_many(
         caller.access.account, sorted(await names(bench, caller))
     )
-    await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+    await bench.services.deletion.forget_namespace(caller.access, TEAM)
     await bench.storage.outbox.publish()
     await bench.storage.outbox.empty()
     left = await names(bench, caller)
@@ -140,9 +140,9 @@ async def test_turns_that_are_done_with_go_at_once(bench: Bench, forgotten: str 
     [extracted] = await names(bench, caller) - before
     [other] = await bench.remember(caller, "Cy reads.")
     if forgotten == "ids":
-        await bench.services.forgetting.forget_ids(caller.access, [other.id, turn])
+        await bench.services.deletion.forget_ids(caller.access, [other.id, turn])
     elif forgotten == "namespace":
-        await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+        await bench.services.deletion.forget_namespace(caller.access, TEAM)
     assert (USELESS, extracted) in await problems(bench)
     await collect(bench)
     assert extracted not in await names(bench, caller)
@@ -158,7 +158,7 @@ async def test_a_former_name_is_known_by_what_lies_beside_it(bench: Bench, held:
     blob = (await bench.storage.blobs.get_many(caller.access.account, [name]))[name]
     assert isinstance(blob, bytes)
     if held == "its tombstone":
-        await bench.services.forgetting.forget(caller.access, turn)
+        await bench.services.deletion.forget(caller.access, turn)
         await bench.storage.outbox.publish()
         await bench.storage.outbox.empty()
         assert name not in await names(bench, caller)
@@ -247,7 +247,7 @@ class TestStates:
         [one] = await bench.remember(caller, "Anna prefers tea.")
         newest = await put(bench, caller, self.state(bench, caller, one.id, 1))
         await bench.sql("UPDATE memories SET state_blob = $1", envelope.blob_hash(newest))
-        await bench.services.forgetting.forget(caller.access, one.id)
+        await bench.services.deletion.forget(caller.access, one.id)
         await bench.storage.outbox.empty()
         assert newest not in await names(bench, caller)
         assert await problems(bench) == []

@@ -6,7 +6,7 @@ Not here: forgetting otherwise (`tests/memories/test_erasure.py`), rebuilding (`
 import pytest
 
 from relayer.errors import NotFound, Unavailable
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.opener import Caller
 from tests.rebuilding import Lose, bench, completed, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
@@ -26,12 +26,12 @@ async def test_what_has_no_row_yet_is_not_said_to_be_gone(
     ids = [memory.id for memory in stored]
 
     async def forget(caller: Caller) -> int:
-        forgetting, access = lost.services.forgetting, caller.access
+        deletion, access = lost.services.deletion, caller.access
         if way == "id":
-            return (await forgetting.forget_ids(access, ids)).erased
+            return (await deletion.forget_ids(access, ids)).erased
         if way == "filter":
-            return (await forgetting.forget_matching(caller, Filter(namespace=TEAM))).erased
-        return (await forgetting.forget_namespace(access, TEAM)).erased
+            return (await deletion.forget_matching(caller, Filter(namespace=TEAM))).erased
+        return (await deletion.forget_namespace(access, TEAM)).erased
 
     caller = await lost.unlocked(founder, TEAM, hold_s=60)
     with pytest.raises(Unavailable) as caught:
@@ -58,10 +58,10 @@ async def test_what_others_have_not_lent_their_keys_for_keeps_nobody_from_forget
     keys = await lost.storage.custody.job_keys(founder.account)
     assert keys is not None
     await lost.services.restore.complete(founder.account, keys)
-    forgetting, access = lost.services.forgetting, caller.access
+    deletion, access = lost.services.deletion, caller.access
     with pytest.raises(NotFound):  # it is in a namespace that the agent knows nothing of
-        await forgetting.forget(access, kept.id)
-    assert (await forgetting.forget(access, stored[0].id)).erased == 1
-    assert (await forgetting.forget_namespace(access, TEAM)).erased == 1
+        await deletion.forget(access, kept.id)
+    assert (await deletion.forget(access, stored[0].id)).erased == 1
+    assert (await deletion.forget_namespace(access, TEAM)).erased == 1
     with pytest.raises(Unavailable):
-        await forgetting.forget((await lost.caller(founder)).access, kept.id)
+        await deletion.forget((await lost.caller(founder)).access, kept.id)

@@ -48,7 +48,7 @@ async def eventful(bench: Bench, caller: Caller) -> dict[str, Any]:
     )
     await bench.remember(caller, "Elsewhere.", namespace=OTHER)
     bench.clock.advance(60)
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     return {"edited": edited.id, "doomed": doomed.id}
 
 
@@ -97,7 +97,7 @@ async def test_what_was_erased_stays_erased(bench: Bench, lose: Lose, tmp_path: 
     saved = await bench.storage.blobs.get_many(
         founder.account, [name async for name in bench.storage.blobs.names(founder.account)]
     )
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     await bench.storage.outbox.empty()
     await bench.storage.outbox.publish()
     lost = await lose(bench)

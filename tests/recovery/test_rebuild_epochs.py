@@ -314,7 +314,7 @@ async def test_what_the_relayers_earlier_key_signed_counts(
             caller = await bench.unlocked(founder, TEAM)
             stored = await bench.remember(caller, "Anna prefers tea.", "Ben prefers coffee.")
             doomed[custody], pinned[custody] = stored[0].id, stored[1].id
-            await bench.services.forgetting.forget(caller.access, stored[0].id)
+            await bench.services.deletion.forget(caller.access, stored[0].id)
             await bench.services.state_changer.set_state(
                 caller.access, stored[1].id, Change(pinned=True, review="contradiction")
             )

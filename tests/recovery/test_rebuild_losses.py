@@ -111,7 +111,7 @@ async def memories(bench: Bench, caller: Caller) -> None:
     await set_state(caller.access, two.id, Change(pinned=True, review="contradiction"))
     await set_state(caller.access, three.id, Change(superseded_by=one.id))
     await bench.services.reviser.edit(caller, one.id, Edit(changes={"text": "Six dates."}))
-    await bench.services.forgetting.forget(caller.access, gone.id)
+    await bench.services.deletion.forget(caller.access, gone.id)
     asked = Conversation(text="1. user: I prefer window seats on trains.", namespace=TEAM)
     await bench.services.analysis.analyze(caller, asked)
     await bench.remember(caller, TEA, TEA_AGAIN)

@@ -139,7 +139,7 @@ class TestRefused:
         await bench.revoke(founder, gone.identity.public_key)
         caller = await bench.unlocked(founder, TEAM)
         [doomed] = await bench.remember(caller, "Anna prefers tea.")
-        await bench.services.forgetting.forget(caller.access, doomed.id)
+        await bench.services.deletion.forget(caller.access, doomed.id)
         grant = await bench.value("SELECT object FROM grants WHERE serial = 3")
         await bench.storage.blobs.delete(founder.account, blob_id(grant))
         lost = await lose(bench)
@@ -188,7 +188,7 @@ class TestRefused:
         founder = await bench.account()
         caller = await bench.caller(founder)
         [doomed] = await bench.remember(caller, "Anna prefers tea.")
-        done = await bench.services.forgetting.forget(caller.access, doomed.id)
+        done = await bench.services.deletion.forget(caller.access, doomed.id)
         receipt = open_receipt(done.receipts[0], bench.storage.identity.public_key)
         others = [new_id() for _ in range(3)]
         for other in others:

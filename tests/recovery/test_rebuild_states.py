@@ -212,12 +212,12 @@ class TestTurns:
         server.script(facts("The user prefers tea."), AWAY)
         kept = await analyze(thinking, caller, "1. user: I prefer tea.")
         waits = await analyze(thinking, caller, "1. user: I am allergic to peanuts.")
-        await thinking.services.forgetting.forget(caller.access, kept.facts[0].id)
+        await thinking.services.deletion.forget(caller.access, kept.facts[0].id)
         lost, again = await come_back(thinking, lose, founder)
         assert [row["state"] for row in await self.turns(lost)] == ["pending"]
         assert await living(lost) == set()
         assert waits.pending is not None
-        await lost.services.forgetting.forget(again.access, waits.pending)
+        await lost.services.deletion.forget(again.access, waits.pending)
         lost, _ = await come_back(lost, lose, founder)
         assert await self.turns(lost) == []
         assert (await check(lost.storage)).problems == []

@@ -55,7 +55,7 @@ class TestTurns:
         await completed(lost, founder)
         assert (await check(lost.storage)).problems == []
         # It still goes with what came from it.
-        await lost.services.forgetting.forget(again.access, kept.facts[0].id)
+        await lost.services.deletion.forget(again.access, kept.facts[0].id)
         assert await lost.value("SELECT count(*) FROM episodes WHERE state = 'kept'") == 0
 
     async def test_an_erased_one_stays_erased(
@@ -67,7 +67,7 @@ class TestTurns:
         server.script(facts("The user prefers window seats."))
         kept = await analyze(thinking, caller, self.KEPT)
         saved = await every(thinking, founder)
-        await thinking.services.forgetting.forget(caller.access, kept.facts[0].id)
+        await thinking.services.deletion.forget(caller.access, kept.facts[0].id)
         await thinking.storage.outbox.empty()
         lost = await lose(thinking)
         await lost.storage.blobs.put_many(founder.account, {blob_id(data): data for data in saved})
@@ -106,7 +106,7 @@ class TestTurns:
         await rebuilt(lost, bench)
         await completed(lost, founder)
         again = await lost.caller(founder)
-        await lost.services.forgetting.forget(again.access, source.id)
+        await lost.services.deletion.forget(again.access, source.id)
         assert [r["memory_id"] for r in await lost.sql("SELECT memory_id FROM memories")] == [
             other.id
         ]

@@ -63,7 +63,7 @@ async def test_a_forgotten_source_takes_its_summary_along_and_the_next_run_makes
     assert len(before) == len(texts)
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == before
-    await lost.services.forgetting.forget(again.access, first.id)
+    await lost.services.deletion.forget(again.access, first.id)
     assert await living(lost) == {other.id for other in others}
     _, [next_one] = await consolidated(lost, again)
     assert set(next_one["other_ids"]) == {other.id for other in others}
@@ -87,7 +87,7 @@ async def test_an_edit_does_not_hide_what_a_summary_was_made_of(
     before = await bench.sql(LINKS)
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == before
-    await lost.services.forgetting.forget(again.access, first.id)
+    await lost.services.deletion.forget(again.access, first.id)
     assert await living(lost) == {other.id for other in others}
 
 
@@ -109,7 +109,7 @@ async def test_a_procedure_that_became_something_else_still_goes_with_its_episod
     before = await bench.sql(LINKS)
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == before
-    await lost.services.forgetting.forget(again.access, first.id)
+    await lost.services.deletion.forget(again.access, first.id)
     assert await living(lost) == {other.id for other in others}
 
 
@@ -134,7 +134,7 @@ async def test_a_forgotten_memory_takes_along_what_was_merged_into_it(
     before = await bench.sql(LINKS)
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == before
-    await lost.services.forgetting.forget(again.access, kept)
+    await lost.services.deletion.forget(again.access, kept)
     assert await living(lost) == set()
     await lost.storage.outbox.empty()
     assert (await check.check(lost.storage)).problems == []
@@ -150,8 +150,8 @@ async def test_what_was_brought_back_since_and_superseded_by_another_goes_with_n
         await bench.services.state_changer.set_state(caller.access, other, Change(superseded_by=by))
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == []
-    await lost.services.forgetting.forget(again.access, kept)
-    await lost.services.forgetting.forget(again.access, third.id)
+    await lost.services.deletion.forget(again.access, kept)
+    await lost.services.deletion.forget(again.access, third.id)
     assert await living(lost) == {other}
 
 
@@ -166,7 +166,7 @@ async def test_what_was_merged_is_known_also_where_the_account_has_moved_since(
     assert before == [(kept, "merged", other)]
     lost, again = await after_the_loss(there, lose, founder)
     assert await lost.sql(LINKS) == before
-    await lost.services.forgetting.forget(again.access, kept)
+    await lost.services.deletion.forget(again.access, kept)
     assert await living(lost) == set()
 
 
@@ -179,5 +179,5 @@ async def test_ids_that_somebody_wrote_beside_a_fact_mean_nothing(
     [other] = await bench.remember(caller, "Ben sells cups.", **named)
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == []
-    await lost.services.forgetting.forget(again.access, source.id)
+    await lost.services.deletion.forget(again.access, source.id)
     assert await living(lost) == {other.id}

@@ -39,7 +39,7 @@ async def test_an_edit_comes_forward(bench: Bench, database: Database) -> None:
     bench.clock.advance(60)
     change = Edit(changes={"text": "Anna prefers coffee."})
     await bench.services.reviser.edit(caller, edited.id, change)
-    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await bench.services.deletion.forget(caller.access, doomed.id)
     await put_back(database, saved)
     started = await restarted(bench, founder)
     again = await started.caller(founder)
@@ -123,7 +123,7 @@ async def test_a_rejection_holds_until_somebody_decides_otherwise(
     await state_changer.set_state(caller.access, rejected.id, Change(pinned=True))
     await state_changer.set_state(caller.access, rejected.id, Change(review="rejected"))
     for memory in doomed:
-        await bench.services.forgetting.forget(caller.access, memory.id)
+        await bench.services.deletion.forget(caller.access, memory.id)
     await put_back(database, saved)
     started = bench.another()
     await catch_up(started)
@@ -293,7 +293,7 @@ async def test_a_forgotten_memory_takes_along_what_was_merged_into_it_since(
     await put_back(database, saved)
     started = await restarted(bench, founder)
     again = await started.caller(founder)
-    await started.services.forgetting.forget(again.access, longer.id)
+    await started.services.deletion.forget(again.access, longer.id)
     assert await living(started) == set()
 
 

@@ -32,7 +32,7 @@ async def journal_of(bench: Bench, caller: Caller) -> list[bytes]:
     """One of each object that lies beside the blobs, and a sealed memory."""
     one, two = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
     await bench.services.state_changer.set_state(caller.access, one.id, Change(pinned=True))
-    await bench.services.forgetting.forget(caller.access, two.id)
+    await bench.services.deletion.forget(caller.access, two.id)
     stored = (await all_bytes(bench, caller.access.account)).values()
     objects = [data for data in stored if data.startswith(b"{")]
     said = b"".join(objects)

@@ -22,7 +22,7 @@ async def filled(bench: Bench, founder: NewKey) -> Caller:
     caller = await choose(bench, caller, count_recalls=True)
     bench.storage.recall_counts.note(caller.access, [one.id for one in stored])
     await bench.storage.recall_counts.store()
-    await bench.services.forgetting.forget(caller.access, stored[1].id)
+    await bench.services.deletion.forget(caller.access, stored[1].id)
     return caller
 
 

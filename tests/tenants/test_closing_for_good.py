@@ -140,7 +140,7 @@ class TestLate:
             lambda: bench.stored(caller, [again]),
             lambda: services.reviser.edit(caller, stored.id, Edit(changes={"text": "Anew."})),
             lambda: services.state_changer.set_state(access, stored.id, Change(pinned=True)),
-            lambda: services.forgetting.forget(access, stored.id),
+            lambda: services.deletion.forget(access, stored.id),
             lambda: services.expiry.keep(access, TEAM, 60),
             lambda: services.memory.get(caller, stored.id),
             lambda: services.closing.close(access),

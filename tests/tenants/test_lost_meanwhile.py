@@ -24,7 +24,7 @@ from relayer.database import accounts as statements
 from relayer.errors import Corrupted, Misdirected, NotAllowed, NotAuthenticated
 from relayer.events.webhooks import Wanted
 from relayer.journal.states import Change
-from relayer.memories.forgetting import Filter
+from relayer.memories.deletion import Filter
 from relayer.memories.opener import Caller
 from relayer.portable import MovedTombstone
 from relayer.preferences import AccountSettings
@@ -131,15 +131,15 @@ async def pin(at: Scene) -> None:
 
 
 async def forget(at: Scene) -> None:
-    await at.bench.services.forgetting.forget_ids(at.caller.access, [at.memory])
+    await at.bench.services.deletion.forget_ids(at.caller.access, [at.memory])
 
 
 async def forget_what_fits(at: Scene) -> None:
-    await at.bench.services.forgetting.forget_matching(at.caller, Filter(namespace=TEAM))
+    await at.bench.services.deletion.forget_matching(at.caller, Filter(namespace=TEAM))
 
 
 async def forget_all(at: Scene) -> None:
-    await at.bench.services.forgetting.forget_namespace(at.caller.access, TEAM)
+    await at.bench.services.deletion.forget_namespace(at.caller.access, TEAM)
 
 
 async def consolidate(at: Scene) -> None:

@@ -202,13 +202,13 @@ class TestReseal:
         await owner.rotate(reseal="all")
         await owner.reseal()
         assert len(await opened_by(bench, account, owner.keys(TEAM)[:1])) == 3
-        access, forgetting = (await owner.caller()).access, bench.services.forgetting
+        access, deletion = (await owner.caller()).access, bench.services.deletion
         for _ in range(2):
-            done = await forgetting.forget_ids(access, things)
+            done = await deletion.forget_ids(access, things)
             assert done.pending == bench.storage.outbox.outside
         await bench.storage.outbox.empty()
         assert await opened_by(bench, account, owner.keys(TEAM)) == set()
-        assert not (await forgetting.forget_ids(access, things)).pending
+        assert not (await deletion.forget_ids(access, things)).pending
         assert (await check(bench.storage)).problems == []
 
     async def test_only_what_was_chosen(self, bench: Bench, custody: str) -> None:

@@ -1,7 +1,7 @@
 """Agents' own keys: given, extended, replaced, taken back.
 
 It does not own what an agent shall hold (`access.py`), its files (`storage.py`), keys that are made
-elsewhere (`enrolment.py`), single grants (`account.py`), lists (`listing.py`), or arguments and
+elsewhere (`enrolment.py`), single grants (`account.py`), lists (`agent_list.py`), or arguments and
 printing (`commands/agents.py`).
 
 - Of several agents, all are judged before anything is done for one.
@@ -27,8 +27,8 @@ from memrelay.agents.access import (
     shares_of,
 )
 from memrelay.agents.account import AgentAccount, make_not_found
+from memrelay.agents.agent_list import ELSEWHERE, Agent, unify
 from memrelay.agents.enrolment import Enrolment, list_keys, plan_enrolment
-from memrelay.agents.listing import ELSEWHERE, Agent, unify
 from memrelay.agents.storage import AgentFiles, Plan
 from memrelay.config import Settings, agent_name
 from memrelay.errors import MemrelayError

@@ -1,6 +1,6 @@
 """The agents that a command is about: names, patterns of names, and files of either.
 
-It does not own which agents there are (`agents/listing.py`).
+It does not own which agents there are (`agents/agent_list.py`).
 """
 
 import sys

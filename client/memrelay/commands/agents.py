@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.agents.access import ROLES, Share, Wish
+from memrelay.agents.agent_list import ELSEWHERE, Agent, find_names, list_agents
 from memrelay.agents.enrolment import Enrolment
-from memrelay.agents.listing import ELSEWHERE, Agent, find_names, list_agents
 from memrelay.agents.provision import Agents
 from memrelay.commands.admission import add_requests, agree, format_reply, read_given
 from memrelay.commands.agent_names import (

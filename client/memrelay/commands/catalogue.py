@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "receipts": "Check the account's history against what was seen before.",
         "trust": "Pin another relayer key in the profile.",
     },
-    "trying": {"try": "Show what a memory would know of your notes, chats or files."},
+    "trial": {"try": "Show what a memory would know of your notes, chats or files."},
     "local": {"local": "Show, end or move the relayer that commands start here."},
     "join": {"join": "Make a key here, and ask to be let into somebody's account."},
     "keys": {"keys": "Show, add or revoke the keys of the account; recover it."},
@@ -40,7 +40,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "recall": "Show the memories that fit a query.",
         "ask": "Answer a question from memories.",
     },
-    "listing": {
+    "lists": {
         "list": "Show memories and who wrote them, newest first.",
         "get": "Show one memory.",
         "history": "Show all revisions of a memory, and what was changed.",
@@ -50,17 +50,17 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "console": {"console": "Serve the console here, for a browser on this machine."},
     "stats": {"stats": "Count memories by day, writer, kind and namespace."},
     "timeline": {"timeline": "Show memories under the day, week or month they are of."},
-    "correcting": {
+    "corrections": {
         "edit": "Correct a memory; what it said before stays in its history.",
         "pin": "Protect memories from being superseded, merged or expired.",
         "unpin": "Take memories' protection away.",
         "review": "Show the memories that wait for a decision, and decide.",
         "settings": "Show the account's settings, for all its keys; change some.",
     },
-    "consolidating": {
+    "consolidation": {
         "consolidate": "Tidy a namespace up; everything is listed and can be undone.",
     },
-    "forgetting": {
+    "deletion": {
         "forget": "Erase memories with their history, for good.",
         "close": "Erase the whole account; nobody can bring it back.",
     },

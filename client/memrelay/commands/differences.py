@@ -1,6 +1,6 @@
 """Shows people what changed between two revisions of a memory.
 
-It does not own what is shown around it (`listing.py`).
+It does not own what is shown around it (`lists.py`).
 """
 
 import json

@@ -1,6 +1,6 @@
 """Shows memories to people: their text and writer, or that there are none.
 
-It does not own lists of them (`listing.py`).
+It does not own lists of them (`lists.py`).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
 """The commands that store: remember, analyze.
 
-It does not own exit codes (`cli.py`), searching (`recall.py`) or corrections (`correcting.py`).
+It does not own exit codes (`cli.py`), searching (`recall.py`) or corrections (`corrections.py`).
 """
 
 from argparse import ArgumentParser

@@ -1,6 +1,6 @@
 """Founds an account at a relayer, and writes the profile that holds its first key.
 
-It does not own what people are told of it (`account.py`, `trying.py`), or the files of new keys
+It does not own what people are told of it (`account.py`, `trial.py`), or the files of new keys
 (`new_keys.py`).
 """
 

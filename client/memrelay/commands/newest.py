@@ -1,6 +1,6 @@
 """Reads the memories that were stored last, and no more than a command is to look at.
 
-It does not own the lists of pages that go on by a cursor (`listing.py`).
+It does not own the lists of pages that go on by a cursor (`lists.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from memrelay.answers import onward
 from memrelay.client import PAGE_LIMIT
 from memrelay.models import Memory
-from memrelay.operations.listing import Filters
+from memrelay.operations.lists import Filters
 
 if TYPE_CHECKING:
     from memrelay.sync_client import SyncMemoryClient

@@ -1,6 +1,6 @@
 """The command that counts memories: by day, by writer, by kind and by namespace.
 
-It does not own the account's limits (`listing.py`).
+It does not own the account's limits (`lists.py`).
 
 The relayer counts all of them. What recalls used, it knows where the account counts recalls.
 """
@@ -21,7 +21,7 @@ from memrelay.commands.tables import Column, cut, format_table, one_line, termin
 from memrelay.errors import NotFound, NotGranted, ServerError
 from memrelay.local_time import to_local
 from memrelay.models import Counts, NamespaceInfo
-from memrelay.operations.reading import drop_unset
+from memrelay.operations.queries import drop_unset
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import mask_key, normalise_namespace
 from memrelay.sync_client import SyncMemoryClient

@@ -1,6 +1,6 @@
 """The command that shows memories by day, week or month.
 
-It does not own the filters, which are those of `list` (`listing.py`).
+It does not own the filters, which are those of `list` (`lists.py`).
 
 A memory is of the day of its event time; without one, of the day on which it was stored.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 
 from memrelay.commands.entries import render_text, tell_nothing_found
-from memrelay.commands.listing import add_filters, filters_of
+from memrelay.commands.lists import add_filters, filters_of
 from memrelay.commands.newest import read_newest
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.pictures import Panel, add_svg_option, find_library, save_picture

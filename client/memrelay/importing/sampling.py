@@ -1,7 +1,7 @@
 """Reads as much of somebody's files as can be shown at once, and asks about what came of it.
 
 It does not own reading them (`reader.py`), storing (`storing.py`, `analyzing.py`) or what people
-are shown (`commands/trying.py`).
+are shown (`commands/trial.py`).
 
 - The newest files and conversations come first: they say most about whoever looks.
 - A question is made of a few words of a memory, the rarest among all that was found. So it is no

@@ -32,7 +32,7 @@ from memrelay.importing.drafts import Fault
 from memrelay.importing.edits import changes
 from memrelay.importing.reader import Failed, Item, fail
 from memrelay.models import Draft, Memory, Remembered, secrets_in
-from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
+from memrelay.operations.writes import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
 
 _REQUESTS_AT_ONCE = 4

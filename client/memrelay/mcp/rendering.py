@@ -94,7 +94,7 @@ class SearchResult(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed(Answer):
+class ListResult(Answer):
     """Memories of a list; more looked like instructions, or found no room."""
 
     memories: tuple[Shown, ...]
@@ -104,7 +104,7 @@ class Listed(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analysed(Answer):
+class AnalyzeResult(Answer):
     """The facts that were stored; more looked like instructions, or found no room.
 
     `note` says where a language model was to find them, and did not.
@@ -175,7 +175,7 @@ def render_list(
     """Return the answer of a tool that lists memories; `nothing` is its text if there are none."""
     told = Rendering.of(memories, nothing, reader)
     more = f"\nThere are more: cursor {plain(cursor)}" if cursor else ""
-    answer = Listed(
+    answer = ListResult(
         memories=told.memories,
         next_cursor=cursor,
         withheld=told.withheld,

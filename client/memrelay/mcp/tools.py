@@ -38,8 +38,8 @@ from memrelay.mcp.argument_types import (
     Time,
 )
 from memrelay.mcp.rendering import (
-    Analysed,
-    Listed,
+    AnalyzeResult,
+    ListResult,
     Namespaces,
     Rendering,
     SearchResult,
@@ -53,7 +53,7 @@ from memrelay.mcp.rendering import (
 )
 from memrelay.mcp.schemas import shorten_schema, without_receipts
 from memrelay.models import Forgotten, NamespaceInfo, Remembered, Restored
-from memrelay.operations.listing import Filters
+from memrelay.operations.lists import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import normalise_namespace
@@ -194,7 +194,7 @@ class _Tools:
             Time | None,
             Field(description='When it took place, RFC 3339: what "yesterday" counts from.'),
         ] = None,
-    ) -> Annotated[CallToolResult, Analysed]:
+    ) -> Annotated[CallToolResult, AnalyzeResult]:
         """Find the facts worth keeping in a conversation or text, and store each of them.
 
         For a single statement, memory_remember is better.
@@ -212,7 +212,7 @@ class _Tools:
             f"{describe_redactions(found)}"
             f"{f' {plain(note)}' if note else ''}"
         )
-        answer = Analysed(
+        answer = AnalyzeResult(
             facts=told.memories,
             fact_count=found.fact_count,
             status=found.status,
@@ -245,7 +245,7 @@ class _Tools:
             Field(description="Active ones are recalled, the others are not."),
         ] = "active",
         pinned: Annotated[bool | None, Field(description="True: only pinned ones.")] = None,
-    ) -> Annotated[CallToolResult, Listed]:
+    ) -> Annotated[CallToolResult, ListResult]:
         """List memories, newest first, page by page. To find something, memory_recall is better."""
         _check_order(after, before)
         page = await self._client.list(
@@ -263,7 +263,7 @@ class _Tools:
 
     async def memory_history(
         self, memory_id: MemoryId, namespace: Space = None
-    ) -> Annotated[CallToolResult, Listed]:
+    ) -> Annotated[CallToolResult, ListResult]:
         """Show what a memory says and what it said before, newest first."""
         found = await self._client.history(memory_id, namespace=namespace)
         return render_list(found.revisions, None, "It has no history.", self._reader)
@@ -312,7 +312,7 @@ class _Tools:
 
     async def memory_review(
         self, namespace: Space = None, cursor: Cursor = None
-    ) -> Annotated[CallToolResult, Listed]:
+    ) -> Annotated[CallToolResult, ListResult]:
         """List memories that wait for the user: doubtful ones, and ones that contradict others.
 
         Behind one that contradicts others come these.

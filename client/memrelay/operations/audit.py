@@ -23,8 +23,8 @@ from memrelay.errors import (
     UntrustedRelayer,
 )
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
-from memrelay.operations.forgetting import Forgetting
-from memrelay.operations.reading import to_json_list
+from memrelay.operations.deletion import Deletion
+from memrelay.operations.queries import to_json_list
 from memrelay.sealed.envelope import Address, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring
@@ -111,7 +111,7 @@ class Blobs(Answer):
     blobs: tuple[Blob, ...]
 
 
-class Audit(Forgetting):
+class Audit(Deletion):
     """The operations that check a relayer, and all others on memories."""
 
     def verify(

@@ -19,8 +19,8 @@ from relayer.routes import (
     archives,
     consolidation,
     corrections,
+    deletion,
     events,
-    forgetting,
     keys,
     memories,
     memwal,
@@ -42,7 +42,7 @@ MADE: Mapping[Any, Callable[[Any], object]] = {
     recall.AskBody: lambda b: recall.question_of(b, NOW),
     corrections.EditBody: lambda b: corrections.edit_of(b, NOW),
     corrections.StateBody: corrections.change_of,
-    forgetting.ForgetBody: forgetting.filter_of,
+    deletion.ForgetBody: deletion.filter_of,
     accounts.AccountBody: repr,
     accounts.SettingsBody: lambda b: accounts.settings_of(b, AccountSettings()),
     keys.RotationBody: keys.reseal_of,
@@ -105,7 +105,7 @@ def _seeds() -> Iterator[bytes]:
 
 
 PARSER = Parser(
-    (bodies, memories, recall, corrections, forgetting, keys, accounts, events, proof, archives),
+    (bodies, memories, recall, corrections, deletion, keys, accounts, events, proof, archives),
     _seeds,
     _body,
     WORDS,

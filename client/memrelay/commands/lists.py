@@ -1,7 +1,7 @@
 """The commands that show what there is: list, get, history, namespaces, usage.
 
-It does not own recall (`memories.py`), or the commands that change something (`correcting.py`,
-`forgetting.py`).
+It does not own recall (`memories.py`), or the commands that change something (`corrections.py`,
+`deletion.py`).
 """
 
 from argparse import ArgumentParser, Namespace
@@ -21,8 +21,8 @@ from memrelay.errors import ConfigError, ServerError
 from memrelay.extraction import failures, source_of_facts
 from memrelay.local_time import when
 from memrelay.models import KINDS, Extraction, Memory, NamespaceInfo, Usage
-from memrelay.operations.forgetting import INDEXES
-from memrelay.operations.listing import Filters
+from memrelay.operations.deletion import INDEXES
+from memrelay.operations.lists import Filters
 from memrelay.outcomes import STATES, History, marks_of
 from memrelay.plurals import format_count, format_size
 

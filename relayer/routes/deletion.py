@@ -1,6 +1,6 @@
 """Our own routes that erase: memories, and a namespace with everything in it.
 
-Not here: what is erased (`memories/forgetting.py`), closing an account
+Not here: what is erased (`memories/deletion.py`), closing an account
 (`accounts.py`).
 """
 
@@ -15,7 +15,7 @@ from msgspec import Meta
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
-from relayer.memories.forgetting import Filter, Forgetting, Forgotten, State
+from relayer.memories.deletion import Deletion, Filter, Forgotten, State
 from relayer.memories.opener import Caller
 from relayer.record import Kind
 from relayer.routes import shapes
@@ -80,13 +80,13 @@ async def forget_memory(
     memory_id: FromPath[str],
     relayer: FromQuery[str],
     access: NamedDependency[Access],
-    forgetting: NamedDependency[Forgetting],
+    deletion: NamedDependency[Deletion],
     identity: NamedDependency[Identity],
 ) -> ForgetMemoryAnswer:
     """Erase one memory, with a receipt; one that was erased before has had its receipt."""
     check_relayer(relayer, identity)
     wanted = parse_id(memory_id)
-    done = await forgetting.forget(access, wanted)
+    done = await deletion.forget(access, wanted)
     return {
         "id": str(wanted),
         "erased": True,
@@ -107,17 +107,17 @@ def _find_naming_receipt(memory_id: uuid.UUID, done: Forgotten) -> str | None:
 async def forget(
     data: JSONBody[ForgetBody],
     caller: NamedDependency[Caller],
-    forgetting: NamedDependency[Forgetting],
+    deletion: NamedDependency[Deletion],
     identity: NamedDependency[Identity],
 ) -> ForgetSeveralAnswer:
     """Erase several memories: these, or what fits in a namespace."""
     check_relayer(data.relayer, identity)
     if (chosen := filter_of(data)) is not None:
-        done = await forgetting.forget_matching(caller, chosen, dry_run=data.dry_run)
+        done = await deletion.forget_matching(caller, chosen, dry_run=data.dry_run)
         return cast("ForgetSeveralAnswer", _to_forget_answer(done))
     ids = data.ids or []
     parsed = [maybe_id(text) or NIL for text in ids]
-    done = await forgetting.forget_ids(caller.access, parsed, dry_run=data.dry_run)
+    done = await deletion.forget_ids(caller.access, parsed, dry_run=data.dry_run)
     fates = zip(ids, done.fates or (), strict=True)
     return {
         **_to_forget_answer(done),
@@ -172,13 +172,13 @@ async def forget_namespace(
     request: Request[Any, Any, Any],
     relayer: FromQuery[str],
     access: NamedDependency[Access],
-    forgetting: NamedDependency[Forgetting],
+    deletion: NamedDependency[Deletion],
     identity: NamedDependency[Identity],
 ) -> ForgetNamespaceAnswer:
     """Erase everything in a namespace, and the namespace."""
     check_relayer(relayer, identity)
     namespace = namespace_in_path(request)
-    done = await forgetting.forget_namespace(access, namespace)
+    done = await deletion.forget_namespace(access, namespace)
     return {"namespace": namespace, **_to_forget_answer(done)}
 
 

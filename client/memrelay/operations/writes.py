@@ -1,6 +1,6 @@
 """Stores memories, one or many, from texts and conversations; free of I/O.
 
-It does not own reading (`reading.py`), changing what is stored (`correcting.py`, `forgetting.py`)
+It does not own reading (`queries.py`), changing what is stored (`corrections.py`, `deletion.py`)
 or who may read (`keyholders.py`).
 
 - A write has an idempotency key, made once per logical call: repeating it stores nothing twice.
@@ -28,8 +28,8 @@ from memrelay.models import (
     Remembered,
     Restored,
 )
-from memrelay.operations.listing import Listing
-from memrelay.operations.reading import to_json_list
+from memrelay.operations.lists import Lists
+from memrelay.operations.queries import to_json_list
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import RequestState
 from memrelay.session import Call, parse_namespace
@@ -61,7 +61,7 @@ class Beside(Answer):
     other_receipts: tuple[str, ...] | None = None
 
 
-class Writing(Listing):
+class Writes(Lists):
     """The operations that store memories, and all that read them."""
 
     def remember(

@@ -1,7 +1,7 @@
 """The command that consolidates: begin a run, look at runs, undo one.
 
 It does not own what a run does (the relayer's part), nor review of what it proposes
-(`correcting.py`).
+(`corrections.py`).
 """
 
 import sys
@@ -18,7 +18,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.local_time import when
-from memrelay.operations.consolidating import Consolidation, ConsolidationAction
+from memrelay.operations.consolidation import Consolidation, ConsolidationAction
 from memrelay.sync_client import SyncMemoryClient
 
 _ACTIONS = ("run", "list", "show", "undo")

@@ -1,6 +1,6 @@
 """Erases a memory, several, those that fit, a namespace or the account; free of I/O.
 
-It does not own what else changes memories (`writing.py`, `correcting.py`).
+It does not own what else changes memories (`writes.py`, `corrections.py`).
 
 - Erasing is bounded per request: what is more goes on with the next one, until nothing is left.
 - Repeating does no harm: what is gone is told to be gone.
@@ -19,9 +19,9 @@ from memrelay.answers import make_malformed_error
 from memrelay.errors import ConfigError, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Forgotten, NamespaceInfo
-from memrelay.operations.correcting import Correcting, check_same_id
-from memrelay.operations.listing import Filters, build_filters
-from memrelay.operations.reading import segment, to_json_list
+from memrelay.operations.corrections import Corrections, check_same_id
+from memrelay.operations.lists import Filters, build_filters
+from memrelay.operations.queries import segment, to_json_list
 from memrelay.outcomes import AccountClosed, ForgottenMany
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import RequestState
@@ -48,7 +48,7 @@ class KeptNamespace(NamespaceInfo):
         return NamespaceInfo(**{one.name: getattr(self, one.name) for one in fields(NamespaceInfo)})
 
 
-class Forgetting(Correcting):
+class Deletion(Corrections):
     """The operations that erase, and all others on memories."""
 
     def forget(self, memory_id: str) -> Operation[Forgotten]:

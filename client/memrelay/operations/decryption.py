@@ -14,7 +14,7 @@ from memrelay.answers import Answer, make_malformed_error, read_json_object
 from memrelay.errors import Invalid, NotGranted, ServerError, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Memory
-from memrelay.operations.correcting import check_same_id
+from memrelay.operations.corrections import check_same_id
 from memrelay.operations.keyholders import Keyholders
 from memrelay.sealed.envelope import MEMORY, SUMMARY, Address, blob_id, open_envelope, read_header
 from memrelay.sealed.ledger import Keyring

@@ -1,6 +1,6 @@
 """Corrects texts, states, what waits for review, and the account's settings.
 
-It does not own storing (`writing.py`) or erasing (`forgetting.py`).
+It does not own storing (`writes.py`) or erasing (`deletion.py`).
 
 - An edit names the revision it was made from, so that nobody's newer words are lost by it.
 - A state that is so already is left alone, and gives no receipt: repeating does no harm.
@@ -18,8 +18,8 @@ from memrelay.answers import Answer, rfc3339
 from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Analysis
-from memrelay.operations.reading import Moment, drop_unset, segment, to_json_list
-from memrelay.operations.writing import Writing
+from memrelay.operations.queries import Moment, drop_unset, segment, to_json_list
+from memrelay.operations.writes import Writes
 from memrelay.outcomes import AccountSettings, Edited, StateChanged
 from memrelay.session import Call
 
@@ -34,7 +34,7 @@ class ChosenSettings(Answer):
     settings: AccountSettings
 
 
-class Correcting(Writing):
+class Corrections(Writes):
     """The operations that change what is stored, and all that store and read."""
 
     def edit(

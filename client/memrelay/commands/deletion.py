@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from memrelay.commands.correcting import not_found
+from memrelay.commands.corrections import not_found
 from memrelay.commands.entries import render_text
 from memrelay.commands.ids import IDS_HELP, find_ids
-from memrelay.commands.listing import add_filters, filters_of
+from memrelay.commands.lists import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell

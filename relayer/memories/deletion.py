@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 
+from relayer.database import deletion as rows
 from relayer.database import erasure as erasure_rows
-from relayer.database import forgetting as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database
@@ -78,7 +78,7 @@ class Forgotten:
     fates: Sequence[Fate] | None = None
 
 
-class Forgetting:
+class Deletion:
     """Forgets in one account at a time."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Reads memories that fit a query, sizes, keys and receipts; free of I/O.
 
 It does not own carrying steps out (`sync_client.py`), trust and unlocking (`session.py`), lists
-(`listing.py`) or what changes memories (`writing.py`) and keys (`keyholders.py`).
+(`lists.py`) or what changes memories (`writes.py`) and keys (`keyholders.py`).
 
 Source: SPEC.md §11.
 """
@@ -89,7 +89,7 @@ class SignedCheckpoint(Answer):
     checkpoint: str
 
 
-class Reading:
+class Queries:
     """The operations that change nothing, for one session."""
 
     def __init__(self, session: Session) -> None:

@@ -1,6 +1,6 @@
 """The commands that correct: edit, pin, unpin, review, settings.
 
-It does not own showing (`listing.py`) or erasing (`forgetting.py`).
+It does not own showing (`lists.py`) or erasing (`deletion.py`).
 """
 
 from argparse import ArgumentParser
@@ -18,7 +18,7 @@ from memrelay.commands.times import parse_future, parse_time
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.local_time import when
 from memrelay.models import KINDS
-from memrelay.operations.correcting import CLEARABLE
+from memrelay.operations.corrections import CLEARABLE
 from memrelay.outcomes import Doubtful, StateChanged
 from memrelay.sync_client import SyncMemoryClient
 

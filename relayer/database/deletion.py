@@ -1,6 +1,6 @@
 """Statements that find what is to be forgotten, and that close an emptied namespace.
 
-Not here: erasing (`erasure`), who may (`relayer.memories.forgetting`).
+Not here: erasing (`erasure`), who may (`relayer.memories.deletion`).
 """
 
 import uuid

@@ -1,6 +1,6 @@
 """Has memories consolidated: begins a run, shows what runs did, takes one back.
 
-It does not own other changes to memories (`correcting.py`, `forgetting.py`).
+It does not own other changes to memories (`corrections.py`, `deletion.py`).
 
 - A run works in the background; on a sealed account with the keys that were lent with its request.
 - Beginning again while a run is unfinished gives that run; undoing again changes nothing.
@@ -15,7 +15,7 @@ from datetime import datetime
 from memrelay.answers import Answer, make_malformed_error, onward, sometimes
 from memrelay.exchange import Operation
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.reading import drop_unset, segment
+from memrelay.operations.queries import drop_unset, segment
 from memrelay.session import Call
 
 _PATH = "/v1/consolidations"
