@@ -1,6 +1,6 @@
 """Facts out of conversations, by rules and by a language model.
 
-Not here: turns that wait for the model (`test_waiting_turns.py`), questions (`test_asking.py`).
+Not here: turns that wait for the model (`test_waiting_turns.py`), questions (`test_answerer.py`).
 """
 
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """Who found the facts of a turn is said, stored and counted; so is why the model did not.
 
-Not here: the routes that tell it (`tests/routes/test_extraction_told.py`).
+Not here: the routes that tell it (`tests/routes/test_extraction_answers.py`).
 """
 
 import logging
