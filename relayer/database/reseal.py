@@ -24,9 +24,6 @@ from relayer.database.vectors import DELETE_POSTINGS
 from relayer.sealed.index_record import MARK_BYTES, mark_of
 from relayer.sealed.keys import AccountId, Namespace
 
-Position = tuple[int, int]  # epoch, sequence number
-START: Final[Position] = (0, 0)
-
 # What these namespaces hold under an epoch that is not to stay is sealed anew.
 _CHOOSE: Final = """
 UPDATE namespaces SET reseal_below = greatest(reseal_below, $3)
@@ -41,10 +38,10 @@ SELECT m.memory_id, coalesce(m.revision_of, m.memory_id) AS id, m.namespace_id,
        m.fingerprint IS NOT NULL AS is_fact, m.superseded_at IS NULL AS is_living
 FROM memories m
 JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND (m.epoch, m.seq) > ($2, $3) AND m.epoch < $4
-  AND m.epoch < n.reseal_below AND ($5::text[] IS NULL OR n.name = ANY ($5))
-  AND (m.index_version = $6 OR m.format = 'opaque') AND {_FOLLOWS}
-ORDER BY m.epoch, m.seq LIMIT $7
+WHERE m.account_id = $1 AND m.seq > $2 AND m.epoch < $3
+  AND m.epoch < n.reseal_below AND ($4::text[] IS NULL OR n.name = ANY ($4))
+  AND (m.index_version = $5 OR m.format = 'opaque') AND {_FOLLOWS}
+ORDER BY m.seq LIMIT $6
 """
 _TURNS_DUE: Final = """
 SELECT e.episode_id AS memory_id, e.episode_id AS id, e.namespace_id, n.name AS namespace, e.epoch,
@@ -172,7 +169,7 @@ _FIRST_DUE: Final = f"""
  JOIN accounts a ON a.account_id = m.account_id
  WHERE m.account_id = $1 AND m.epoch < {_DUE_BELOW}
    AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND {_FOLLOWS}
- ORDER BY m.epoch, m.seq LIMIT $3)
+ ORDER BY m.epoch LIMIT $3)
 UNION ALL
 (SELECT e.episode_id, n.name, e.epoch, 1, 2, 'sealed', e.blob_id
  FROM episodes e
@@ -282,14 +279,14 @@ async def memories_due(
     database: Database,
     *,
     account: AccountId,
-    after: Position,
+    after: int,
     newest: int,
     names: Sequence[Namespace] | None,
     index_version: int,
     limit: int,
 ) -> list[Row]:
-    """Return a page of rows to be sealed anew, earlier revisions too, in order of `Position`."""
-    return await database.fetch(_MEMORIES_DUE, account, *after, newest, names, index_version, limit)
+    """Return a page of rows to be sealed anew, earlier revisions too, by their numbers."""
+    return await database.fetch(_MEMORIES_DUE, account, after, newest, names, index_version, limit)
 
 
 async def turns_due(

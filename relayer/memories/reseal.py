@@ -95,11 +95,11 @@ class Resealer:
             Unavailable: a store is away.
         """
         names, newest = _reach(keys)
-        position, turn, moved = rows.START, uuid.UUID(int=0), False
+        seq, turn, moved = 0, uuid.UUID(int=0), False
         while page := await rows.memories_due(
             self._database,
             account=account,
-            after=position,
+            after=seq,
             newest=newest,
             names=names,
             index_version=INDEX_VERSION,
@@ -107,7 +107,7 @@ class Resealer:
         ):
             page = list(take_fitting(page, PAGE_BYTES))
             moved |= await self._reseal(account, keys, page, turns=False)
-            position = (page[-1]["epoch"], page[-1]["seq"])
+            seq = page[-1]["seq"]
             if moved and not go_on():
                 return False
         while page := await rows.turns_due(

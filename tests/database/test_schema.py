@@ -15,8 +15,9 @@ from tests.conftest import TestDatabase
 from tests.readable import COUNTED, READABLE
 from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS, tenant_tables
 
-# Not unique, so that a cluster takes it, and for a statement of all accounts in another order.
-OVER_ALL_ACCOUNTS = {"blob_outbox_due": "due_at"}
+# Not unique, so that a cluster takes them: for a statement of all accounts in another order, and of
+# hashes, of which no two accounts have the same.
+OVER_ALL_ACCOUNTS = {"blob_outbox_due": "due_at", "memories_blob": "blob_id"}
 
 
 class TestTables:
