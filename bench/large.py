@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 import numpy as np
@@ -31,11 +31,11 @@ from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import Counts, Differing, Page
 from relayer.database.recall import Evidence, Filters, Scope, Search
 from relayer.memory_index import evidence
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
+from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.query.fusion import fuse
 from relayer.query.terms import query_terms
-from relayer.record import IMPORTANCES
 from relayer.words import words
+from tests.memory_rows import memory_rows
 
 MEMORIES: Final = 100_000
 MEMORIES_QUICK: Final = 20_000
@@ -130,8 +130,15 @@ def _page(numbers: range, vectors: npt.NDArray[np.float16]) -> Page:
     counted = [_counted(words(sentence(n))) for n in numbers]
     seqs = np.array(numbers) + 1
     every = [len(its) for its in counted]
+    moments = FIRST_AT.timestamp() + APART.total_seconds() * np.array(numbers)
     return Page(
-        memories=[_row(n) for n in numbers],
+        memories=memory_rows(
+            seqs.tolist(),
+            (1 + np.array(numbers) // PAGE).tolist(),
+            moment=moments,
+            stored=moments,
+            blob_id=np.array([n.to_bytes(32, "big") for n in numbers], "V32"),
+        ),
         vectors={(1, _MODEL): (seqs, vectors)},
         tokens=np.array([token for its in counted for token in its], np.int64),
         seqs=seqs.repeat(every),
@@ -146,16 +153,6 @@ def _counted(terms: Iterable[str]) -> dict[int, int]:
         token = zlib.crc32(term.encode())
         found[token] = found.get(token, 0) + 1
     return found
-
-
-def _row(number: int) -> Any:
-    moment = (FIRST_AT + number * APART).timestamp()
-    return {
-        "seq": number + 1, "version": 1 + number // PAGE, "epoch": 1, "format": "sealed",
-        "kind": KINDS[0], "importance": IMPORTANCES[0], "writer": bytes(32), "source": None,
-        "moment": moment, "expires": np.inf, "is_kept": True, "stored": moment,
-        "superseded": np.inf, "blob_id": number.to_bytes(32, "big"), "index_record": None,
-    }  # fmt: skip
 
 
 async def _search_ms(site: Site, its: _Large, text: str) -> float:

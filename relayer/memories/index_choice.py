@@ -21,6 +21,7 @@ import numpy as np
 from relayer.database import index_choice as rows
 from relayer.database import memory_index as index_rows
 from relayer.database import queue
+from relayer.database.memory_index import Ints
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound
 from relayer.memories.opener import has_key, key_of, take_fitting
@@ -28,7 +29,6 @@ from relayer.sealed import index
 from relayer.sealed.index_record import (
     NO_VECTORS,
     IndexRecord,
-    Ints,
     Quantised,
     open_record,
     quantise,
@@ -133,7 +133,8 @@ def _to_records(
     account: AccountId, keys: Keys, page: Sequence[Row], read: index_rows.Page
 ) -> list[rows.ToRecord]:
     """Return the records that say what rows have said of these memories."""
-    versions = {row["seq"]: row["version"] for row in read.memories}
+    there = read.memories
+    versions = dict(zip(there.seq.tolist(), there.version.tolist(), strict=True))
     words = _by_number(read.seqs)
     vectors: dict[tuple[int, str, int], Quantised] = {}
     for (epoch, model), (numbers, stored) in read.vectors.items():

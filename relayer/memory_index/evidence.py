@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.memory_index import KINDS
 from relayer.database.recall import (
     BM25_B,
     BM25_K1,
@@ -28,7 +29,7 @@ from relayer.database.recall import (
     Search,
     Tokens,
 )
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, Memories, join, short
+from relayer.memory_index.namespace import LoadedNamespace, Memories, join, short
 from relayer.memory_index.passages import Passages, Places
 
 Bools = npt.NDArray[np.bool_]

@@ -7,16 +7,14 @@ Pure.
 - Nothing in it can be read: tokens are keyed hashes and vectors turned, as in the database.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memories import SEALED
-from relayer.database.memory_index import Differing, Extent, Page, Versions
-from relayer.database.pool import Row
+from relayer.database.memory_index import NO_MEMORIES, Differing, Extent, Page, Versions
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
 from relayer.memory_index.postings import (
     NO_POSTINGS,
@@ -25,13 +23,10 @@ from relayer.memory_index.postings import (
     Postings,
     pack,
 )
-from relayer.record import IMPORTANCES, Kind
-from relayer.sealed.index_record import IndexRecord
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-KINDS: Final = get_args(Kind)
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 WORD_SHARE: Final = 4  # entries that share a word, as is estimated
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
@@ -148,7 +143,7 @@ class LoadedNamespace:
 
 
 NO_PAGE: Final = Page(
-    memories=(),
+    memories=NO_MEMORIES,
     vectors={},
     tokens=np.zeros(0, np.int64),
     seqs=np.zeros(0, np.int64),
@@ -208,46 +203,29 @@ def short(key: bytes) -> int:
     return int.from_bytes(key[:8], "big", signed=True)
 
 
-def _source(row: Row, opened: Mapping[int, IndexRecord]) -> int | None:
-    """Return the token of a memory's source, which is masked where it has a record."""
-    record = opened.get(row["seq"])
-    source: int | None = row["source"] if record is None else record.source
-    return source
-
-
-def _length_of(row: Row, opened: Mapping[int, IndexRecord]) -> int:
-    record = opened.get(row["seq"])
-    return record.length if record is not None and row["is_counted"] else 0
-
-
 def _columns(page: Page) -> Memories:
-    rows, opened = page.memories, page.opened
-
-    def column(of: Callable[[Row], object], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        return _shared(np.array([of(row) for row in rows], kind))
-
-    seqs = np.array([row["seq"] for row in rows], np.int64)
-    words = np.zeros(len(seqs), np.int16)
-    at, here = _positions(page.seqs, seqs)
+    rows = page.memories
+    words = np.zeros(len(rows), np.int16)
+    at, here = _positions(page.seqs, rows.seq)
     words[at] = page.lengths[here]
     return Memories(
-        seq=seqs,
-        version=column(lambda row: row["version"], np.uint32),
-        epoch=column(lambda row: row["epoch"], np.int32),
-        sealed=column(lambda row: row["format"] == SEALED, np.bool_),
-        kept=column(lambda row: row["is_kept"], np.bool_),
+        seq=rows.seq,
+        version=_shared(rows.version.astype(np.uint32)),
+        epoch=_shared(rows.epoch.astype(np.int32)),
+        sealed=_shared(rows.is_sealed),
+        kept=_shared(rows.is_kept),
         words=_shared(words),
-        length=column(lambda row: _length_of(row, opened), np.int16),
-        importance=column(lambda row: IMPORTANCES.index(row["importance"]), np.int8),
-        kind=column(lambda row: KINDS.index(row["kind"]), np.int8),
-        writer=column(lambda row: short(row["writer"]), np.int64),
-        source=column(lambda row: _source(row, opened) or 0, np.int64),
-        sourced=column(lambda row: _source(row, opened) is not None, np.bool_),
-        moment=column(lambda row: row["moment"], np.float64),
-        expires=column(lambda row: row["expires"], np.float64),
-        stored=column(lambda row: row["stored"], np.float64),
-        superseded=column(lambda row: row["superseded"], np.float64),
-        blob_id=column(lambda row: row["blob_id"], "V32"),
+        length=_shared(rows.length.astype(np.int16)),
+        importance=_shared(rows.importance),
+        kind=_shared(rows.kind),
+        writer=_shared(rows.writer),
+        source=_shared(rows.source),
+        sourced=_shared(rows.is_sourced),
+        moment=_shared(rows.moment),
+        expires=_shared(rows.expires),
+        stored=_shared(rows.stored),
+        superseded=_shared(rows.superseded),
+        blob_id=_shared(rows.blob_id),
     )
 
 

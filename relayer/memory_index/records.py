@@ -8,19 +8,19 @@ Not here: the format (`sealed.index_record`), reading pages (`database.memory_in
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relayer.database.memory_index import Page, Vectors
-from relayer.database.pool import Row
+from relayer.database.memory_index import Ints, MemoryRows, Page, Vectors
 from relayer.database.vectors import LOST, NO_VECTOR
-from relayer.sealed.index_record import IndexRecord, open_record
+from relayer.sealed.index_record import OpenedRecords, open_records
 from relayer.sealed.keys import AccountId, NamespaceKey
-from relayer.sealed.primitives import CryptoError
 
 log = logging.getLogger("relayer.memory_index")
+
+_LENGTH_MAX = np.iinfo(np.int16).max  # words that a row may count
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def open_pages(
 
 def has_records(pages: Sequence[Page]) -> bool:
     """Return true if any memory of these pages has a sealed record."""
-    return any(row["index_record"] is not None for page in pages for row in page.memories)
+    return any(page.memories.record_sizes.any() for page in pages)
 
 
 def _open_page(
@@ -52,57 +52,68 @@ def _open_page(
     keys: Mapping[int, NamespaceKey],
     closed: dict[int, set[int]],
 ) -> Page:
-    opened: dict[int, IndexRecord] = {}
-    models: dict[tuple[int, str], list[int]] = {}
-    for row in page.memories:
-        if row["index_record"] is None:
-            continue
-        if (key := keys.get(row["epoch"])) is None:
-            closed.setdefault(row["epoch"], set()).add(row["seq"])
-        elif (record := _open(key, account, row)) is not None:
-            opened[row["seq"]] = record
-            if len(record.vectors) and row["embedding_model"] not in (None, NO_VECTOR, LOST):
-                models.setdefault((row["epoch"], row["embedding_model"]), []).append(row["seq"])
-    if not opened:
-        return page
-    records = opened.values()
-    counts = [len(record.tokens) for record in records]
-    seqs = np.array([*opened], np.int64).repeat(counts)
-    lengths = np.array([record.length for record in records], np.int16).repeat(counts)
-    frequencies = [record.frequencies.astype(np.int16) for record in records]
+    rows = page.memories
+    epochs = np.where(rows.record_sizes > 0, rows.epoch, 0)
+    for epoch in sorted({*epochs.tolist()} - {0}):
+        its = np.flatnonzero(epochs == epoch)
+        if (key := keys.get(epoch)) is None:
+            closed.setdefault(epoch, set()).update(rows.seq[its].tolist())
+        else:
+            page = _open(page, its, key, account)
+    return page
+
+
+def _open(page: Page, its: Ints, key: NamespaceKey, account: AccountId) -> Page:
+    """Return the page with what these records of one epoch hold."""
+    rows = page.memories
+    sizes = rows.record_sizes[its]
+    sealed = rows.records
+    if len(its) < np.count_nonzero(rows.record_sizes):
+        begins = (rows.record_sizes.cumsum() - rows.record_sizes)[its]
+        places = zip(begins.tolist(), (begins + sizes).tolist(), strict=True)
+        sealed = b"".join(sealed[begin:end] for begin, end in places)
+    found = open_records(key, account, sealed, sizes, rows.memory_id[its], rows.revision[its])
+    if (altered := len(its) - len(found.which)) > 0:
+        extra = {"event": "resident.altered", "records": altered}
+        log.error("index records are altered", extra=extra)
+    at = its[found.which]
+    seqs = rows.seq[at]
+    lengths = found.length.clip(max=_LENGTH_MAX)
     return replace(
         page,
-        tokens=np.concatenate([page.tokens, *(record.tokens for record in records)]),
-        seqs=np.concatenate([page.seqs, seqs]),
-        frequencies=np.concatenate([page.frequencies, *frequencies]),
-        lengths=np.concatenate([page.lengths, lengths]),
-        vectors={
-            **page.vectors,
-            **{scope: _vectors(page, scope, its, opened) for scope, its in models.items()},
-        },
-        opened=opened,
+        memories=_described(rows, at, found, lengths),
+        tokens=np.concatenate([page.tokens, found.tokens]),
+        seqs=np.concatenate([page.seqs, seqs.repeat(found.token_counts)]),
+        frequencies=np.concatenate([page.frequencies, found.frequencies.astype(np.int16)]),
+        lengths=np.concatenate([page.lengths, lengths.repeat(found.token_counts).astype(np.int16)]),
+        vectors={**page.vectors, **dict(_vectors(page, at, found, key.epoch))},
     )
 
 
-def _open(key: NamespaceKey, account: AccountId, row: Row) -> IndexRecord | None:
-    try:
-        return open_record(key, account, row["memory_id"], row["revision"], row["index_record"])
-    except CryptoError:
-        log.error("an index record is altered", extra={"event": "resident.altered"})
-        return None
+def _described(rows: MemoryRows, at: Ints, found: OpenedRecords, lengths: Ints) -> MemoryRows:
+    """Return the rows with what these records say in place of a masked source and no words."""
+    source, is_sourced, length = rows.source.copy(), rows.is_sourced.copy(), rows.length.copy()
+    source[at] = found.source
+    is_sourced[at] = found.is_sourced
+    length[at] = np.where(rows.is_counted[at], lengths, 0)
+    return replace(rows, source=source, is_sourced=is_sourced, length=length)
 
 
 def _vectors(
-    page: Page, scope: tuple[int, str], seqs: Sequence[int], opened: Mapping[int, IndexRecord]
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Vectors]:
-    """Return the numbers and vectors of one epoch and model: those of rows before those opened."""
-    dim = opened[seqs[0]].vectors.shape[1]
-    seqs = [seq for seq in seqs if opened[seq].vectors.shape[1] == dim]
-    counts = [len(opened[seq].vectors) for seq in seqs]
-    numbers = np.array(seqs, np.int64).repeat(counts)
-    vectors: Vectors = np.concatenate([opened[seq].vectors for seq in seqs])
-    if scope in page.vectors and page.vectors[scope][1].shape[1] == dim:
-        before, rows = page.vectors[scope]
-        numbers = np.concatenate([before, numbers])
-        vectors = np.concatenate([rows.astype(np.float32), vectors.astype(np.float32)])
-    return numbers, vectors
+    page: Page, at: Ints, found: OpenedRecords, epoch: int
+) -> Iterator[tuple[tuple[int, str], tuple[Ints, Vectors]]]:
+    """Yield numbers and vectors of one epoch by model: those of rows before those opened."""
+    models = np.array([page.memories.models[place] for place in at.tolist()], object)
+    for model in sorted({*models.tolist()} - {None, NO_VECTOR, LOST}):
+        its = np.flatnonzero((models == model) & (found.vector_counts > 0))
+        if not len(its):
+            continue
+        # Others are what whoever forges a record may have.
+        its = its[found.dims[its] == found.dims[its[0]]]
+        numbers = page.memories.seq[at[its]].repeat(found.vector_counts[its])
+        vectors: Vectors = found.vectors_of(its)
+        before = page.vectors.get((epoch, model))
+        if before is not None and before[1].shape[1] == vectors.shape[1]:
+            numbers = np.concatenate([before[0], numbers])
+            vectors = np.concatenate([before[1].astype(np.float32), vectors.astype(np.float32)])
+        yield (epoch, model), (numbers, vectors)

@@ -17,6 +17,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.sealed.bulk_opening import (
+    OVERHEAD_BYTES,
+    Bools,
+    Ints,
+    bytes_at,
+    count_up,
+    open_all,
+    unpad_all,
+)
 from relayer.sealed.envelope import pad, unpad
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.primitives import (
@@ -27,7 +36,6 @@ from relayer.sealed.primitives import (
     u32,
 )
 
-Ints = npt.NDArray[np.int64]
 Quantised = npt.NDArray[np.int8]
 
 STEP_BYTES: Final = 128  # between two lengths of short records: 14 words
@@ -37,8 +45,42 @@ NO_VECTORS: Final[Quantised] = np.zeros((0, 0), np.int8)
 _VERSION: Final = b"\1"
 _HEAD: Final = struct.Struct(">HBqI")  # length in words, whether there is a source, it, tokens
 _VECTORS: Final = struct.Struct(">IH")  # how many, of how many numbers each
+_HEADS: Final = np.dtype(
+    [("length", ">u2"), ("has_source", "u1"), ("source", ">i8"), ("tokens", ">u4")]
+)
+_SHAPES: Final = np.dtype([("vectors", ">u4"), ("dim", ">u2")])
 _TOKEN_BYTES: Final = 8
 _NO_RECORD: Final = "no index record"
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRecords:
+    """What records that were opened together hold; their fields are those of `IndexRecord`.
+
+    Attributes:
+        which: (n,) which of all these are, ascending.
+        token_counts: (n,) how many each has, those of one behind those of another.
+        vector_counts, dims: (n,) how many each has, of how many numbers.
+        vectors_at: (n,) where they begin in `plain`.
+    """
+
+    which: Ints
+    length: Ints
+    source: Ints
+    is_sourced: Bools
+    token_counts: Ints
+    tokens: Ints = field(repr=False)
+    frequencies: npt.NDArray[np.uint8] = field(repr=False)
+    vector_counts: Ints
+    dims: Ints
+    vectors_at: Ints = field(repr=False)
+    plain: bytearray = field(repr=False)
+
+    def vectors_of(self, some: Ints) -> Quantised:
+        """Return the vectors of some of the n, which have the same number of numbers."""
+        dim, counts = int(self.dims[some[0]]), self.vector_counts[some]
+        begins = self.vectors_at[some].repeat(counts) + dim * count_up(counts)
+        return bytes_at(self.plain, begins, dim).view(np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +174,35 @@ def open_record(
     return _unpack(unpad(padded, STEP_BYTES))
 
 
+def open_records(
+    key: NamespaceKey,
+    account: AccountId,
+    sealed: bytes,
+    sizes: Ints,
+    memories: npt.NDArray[np.void],
+    revisions: Ints,
+) -> OpenedRecords:
+    """Return the records that lie one behind another, (n,) of these memories and revisions.
+
+    What `open_record` raises for is left out. All are read together: one at a time, a record takes
+    ten times as long.
+    """
+    begins = sizes.cumsum() - sizes
+    padded = sizes - 1 - OVERHEAD_BYTES
+    which = np.flatnonzero((padded > 0) & (padded % STEP_BYTES == 0))
+    which = which[bytes_at(sealed, begins[which], 1)[:, 0] == _VERSION[0]]
+    associated = np.empty((len(which), 1 + len(account) + 20), np.uint8)
+    associated[:, :-20] = np.frombuffer(_VERSION + account, np.uint8)
+    associated[:, -20:-4] = memories[which].view(np.uint8).reshape(-1, 16)
+    associated[:, -4:] = revisions[which].astype(">u4").view(np.uint8).reshape(-1, 4)
+    plain, at, opened = open_all(
+        key.index_record, sealed, begins[which] + 1, sizes[which] - 1, associated
+    )
+    at, size, fits = unpad_all(plain, at[:-1], padded[which], STEP_BYTES)
+    some = np.flatnonzero(opened & fits)
+    return _unpack_all(plain, which[some], at[some], size[some])
+
+
 def mark_of(sealed: bytes | None) -> bytes | None:
     """Return by what a sealed record is told from any other of its row; None without one."""
     return None if sealed is None else bytes(sealed[:MARK_BYTES])
@@ -179,4 +250,37 @@ def _unpack(plain: bytes) -> IndexRecord:
         tokens,
         np.frombuffer(plain, np.uint8, count, at),
         np.frombuffer(plain, np.int8, vectors * dim, vectors_at).reshape(vectors, dim),
+    )
+
+
+def _unpack_all(plain: bytearray, which: Ints, at: Ints, sizes: Ints) -> OpenedRecords:
+    """Return what `_unpack` does of each, those left out for which it raises."""
+    some = np.flatnonzero(sizes >= _HEAD.size)
+    heads = bytes_at(plain, at[some], _HEAD.size).view(_HEADS)[:, 0]
+    words_end = _HEAD.size + heads["tokens"] * (_TOKEN_BYTES + 1)
+    vectors_at = words_end + _VECTORS.size
+    fits = (vectors_at <= sizes[some]) & (heads["has_source"] <= 1)
+    some, heads, vectors_at = some[fits], heads[fits], vectors_at[fits]
+    shapes = bytes_at(plain, at[some] + words_end[fits], _VECTORS.size).view(_SHAPES)[:, 0]
+    vectors, dims = shapes["vectors"].astype(np.int64), shapes["dim"].astype(np.int64)
+    fits = (sizes[some] == vectors_at + vectors * dims) & ((vectors > 0) == (dims > 0))
+    some, heads, vectors_at = some[fits], heads[fits], vectors_at[fits]
+    counts = heads["tokens"].astype(np.int64)
+    begins = (at[some] + _HEAD.size).repeat(counts)
+    places = count_up(counts)
+    tokens = bytes_at(plain, begins + _TOKEN_BYTES * places, _TOKEN_BYTES)
+    frequencies = bytes_at(plain, begins + _TOKEN_BYTES * counts.repeat(counts) + places, 1)
+    is_sourced = heads["has_source"] == 1
+    return OpenedRecords(
+        which=which[some],
+        length=heads["length"].astype(np.int64),
+        source=np.where(is_sourced, heads["source"], 0).astype(np.int64),
+        is_sourced=is_sourced,
+        token_counts=counts,
+        tokens=tokens.view(">i8")[:, 0].astype(np.int64),
+        frequencies=frequencies[:, 0],
+        vector_counts=vectors[fits],
+        dims=dims[fits],
+        vectors_at=at[some] + vectors_at,
+        plain=plain,
     )

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from litestar import Litestar, Request, get
 from litestar.routes import HTTPRoute
+from nacl import _sodium
 from packaging.requirements import Requirement
 from pgqueuer import AsyncpgDriver, Queries, QueueManager
 from prometheus_client import multiprocess
@@ -115,6 +116,13 @@ def _of_pgqueuer() -> dict[str, tuple[object, str]]:
     }
 
 
+def _of_pynacl() -> dict[str, tuple[object, str]]:
+    return {
+        "what calls libsodium": (_sodium.lib, "crypto_aead_xchacha20poly1305_ietf_decrypt"),
+        "its buffers": (_sodium.ffi, "from_buffer NULL"),
+    }
+
+
 def _of_httpx() -> dict[str, tuple[object, str]]:
     with httpx.Client() as client:
         pool: Any = getattr(client._transport, "_pool", None)
@@ -158,6 +166,12 @@ INSIDES = {
         frozenset(["relayer/acknowledgements.py", "relayer/jobs.py"]),
         r"\(Queries\)|\.job_context",
         _of_pgqueuer,
+    ),
+    "pynacl": Inside(
+        "pyproject.toml",
+        frozenset(["relayer/sealed/bulk_opening.py"]),
+        r"nacl\._sodium",
+        _of_pynacl,
     ),
     "httpx": Inside(
         "client/pyproject.toml",

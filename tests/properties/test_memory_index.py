@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import Counts, Differing, Page, Versions
 from relayer.memory_index import namespace
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
+from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.memory_index.passages import LANES
-from relayer.record import IMPORTANCES
+from tests.memory_rows import memory_rows
 from tests.properties.drawn import few
 from tests.twins import content_of
 
@@ -83,8 +83,10 @@ class Rows:
             if its:
                 numbers = np.array([seq for seq, _ in its], np.int64)
                 vectors[scope] = (numbers, np.array([v for _, v in its], np.float32))
+        versions = np.array([self.living[seq][0] for seq in here], np.int64)
+        blobs = np.array([v.to_bytes(32, "big") for v in versions.tolist()], "V32")
         return Page(
-            memories=[_row(seq, self.living[seq][0]) for seq in here],
+            memories=memory_rows(here, versions.tolist(), moment=versions * 1.0, blob_id=blobs),
             vectors=vectors,
             tokens=np.array(tokens, np.int64),
             seqs=np.array(of, np.int64),
@@ -102,15 +104,6 @@ class Rows:
         """The namespace as somebody reads it who held nothing."""
         before = empty(1)
         return self.followed(before, before.compare(self.versions()), cut=100)
-
-
-def _row(seq: int, version: int) -> Any:
-    return {
-        "seq": seq, "version": version, "epoch": 1, "format": "sealed", "kind": KINDS[0],
-        "importance": IMPORTANCES[0], "writer": bytes(32), "source": None, "moment": float(version),
-        "expires": np.inf, "is_kept": True, "stored": 0.0, "superseded": np.inf,
-        "blob_id": version.to_bytes(32, "big"), "index_record": None,
-    }  # fmt: skip
 
 
 def _touched(changed: Sequence[tuple[int, Any]], rows: Rows) -> Differing:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from relayer.database.index_steps import IndexMark
-from relayer.database.memory_index import Counts, Differing, Page
+from relayer.database.memory_index import KINDS, Counts, Differing, Page
 from relayer.database.recall import Evidence, Filters, Scope, Search
 from relayer.memory_index import evidence, passages
-from relayer.memory_index.namespace import KINDS, LoadedNamespace, empty, update
+from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.memory_index.passages import SIGNED_MIN
-from relayer.record import IMPORTANCES
+from tests.memory_rows import memory_rows
 from tests.services import TEAM
 from tests.twins import Twins, twins
 
@@ -27,21 +27,14 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 NUMBERS = np.random.default_rng(11)
 
 
-def row(seq: int) -> Any:
-    return {
-        "seq": seq, "version": 1, "epoch": 1, "format": "sealed", "kind": KINDS[seq % 2],
-        "importance": IMPORTANCES[0], "writer": bytes(32), "source": None,
-        "moment": NOW.timestamp() - seq, "expires": np.inf, "is_kept": True, "stored": 0.0,
-        "superseded": np.inf, "blob_id": bytes(32), "index_record": None,
-    }  # fmt: skip
-
-
 def page(seqs: Sequence[int], vectors: np.ndarray, each: int = 1) -> Page:
     """Memories with so many passages each, of which every hundredth has the word 7."""
     worded = np.array([seq for seq in seqs if seq % 100 == 0], np.int64)
+    numbers = np.array(seqs, np.int64)
+    kinds, moments = (numbers % 2).astype(np.int8), NOW.timestamp() - numbers
     return Page(
-        memories=[row(seq) for seq in seqs],
-        vectors={(1, "m"): (np.array(seqs, np.int64).repeat(each), vectors)},
+        memories=memory_rows(seqs, kind=kinds, moment=moments),
+        vectors={(1, "m"): (numbers.repeat(each), vectors)},
         tokens=np.full(len(worded), 7, np.int64),
         seqs=worded,
         frequencies=np.ones(len(worded), np.int16),
