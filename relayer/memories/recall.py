@@ -50,6 +50,7 @@ HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 END_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of either end
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
+Spans = Sequence[tuple[datetime, datetime]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class _Prepared:
     now: datetime
     keys: Sequence[tuple[int, NamespaceKey]]
     terms: QueryTerms
-    spans: Sequence[tuple[datetime, datetime]]
+    spans: Spans
     event: Event | None
     scopes: Sequence[search.Scope]
     held: Sequence[LoadedNamespace] | None
@@ -112,6 +113,7 @@ class _Ranking:
         estimated: whether distances of what is not shown were estimates.
         held: the namespaces that were searched in memory.
         known: what the model knows of the query, where both words and vectors were searched.
+        event_spans: the times before or after an event that was looked for.
     """
 
     hits: Sequence[Hit]
@@ -119,6 +121,7 @@ class _Ranking:
     estimated: bool
     held: Sequence[LoadedNamespace]
     known: Coverage | None = None
+    event_spans: Spans | None = None
 
 
 class RecallService:
@@ -183,27 +186,32 @@ class RecallService:
         """Search by words; search by meaning behind them, if they find too little.
 
         What is near only beside the best that words found is no reason not to ask meaning, and
-        comes behind both, as far as meaning cannot tell.
+        comes behind both, as far as meaning cannot tell. An event is looked for until it is found.
         """
         primary = await self._search(caller, replace(query, mode="keyword"))
         near = [hit for hit in primary.hits if hit.relevance >= query.min_relevance]
         if len(near) >= query.min_primary_results:
             return primary
-        further = await self._search(caller, replace(query, mode="vector"))
+        by_meaning = replace(query, mode="vector")
+        further = await self._search(caller, by_meaning, primary.event_spans or None)
         hits = {hit.seq: hit for hit in near}
         for hit in further.hits:
             hits.setdefault(hit.seq, hit)
         if len(near) < len(primary.hits):
-            for hit in (await self._search(caller, replace(query, mode="hybrid"))).hits:
+            by_both = replace(query, mode="hybrid")
+            for hit in (await self._search(caller, by_both, further.event_spans)).hits:
                 hits.setdefault(hit.seq, hit)
         return replace(further, hits=list(hits.values()))
 
-    async def _search(self, caller: Caller, query: Query) -> _Ranking:
-        """Return everything found and relevant enough."""
+    async def _search(
+        self, caller: Caller, query: Query, event_spans: Spans | None = None
+    ) -> _Ranking:
+        """Return everything found and relevant enough; `event_spans` are known of its event."""
         prepared = await self._prepare(caller, query)
         if prepared.event is not None:
-            spans = await self._find_event(caller, query, prepared.event, prepared.now)
-            prepared = replace(prepared, spans=spans)
+            if event_spans is None:
+                event_spans = await self._find_event(caller, query, prepared.event, prepared.now)
+            prepared = replace(prepared, spans=event_spans)
         most = 2 * query.limit + SPARE_HITS
         rankings = [
             await self._rank(caller.access, query, prepared, end, most)
@@ -215,11 +223,10 @@ class RecallService:
         known = prepared.known if both else None
         hits = better_of([found for found, _ in rankings])[:most]
         estimated = any(is_estimated for _, is_estimated in rankings)
-        return _Ranking(hits, degraded, estimated, prepared.held or (), known)
+        held = prepared.held or ()
+        return _Ranking(hits, degraded, estimated, held, known, event_spans)
 
-    async def _find_event(
-        self, caller: Caller, query: Query, event: Event, now: datetime
-    ) -> Sequence[tuple[datetime, datetime]]:
+    async def _find_event(self, caller: Caller, query: Query, event: Event, now: datetime) -> Spans:
         """Return the span before or after an event, if a memory is surely of it: by a look at it.
 
         It is looked for as if nothing else was asked, and counts from the nearest memory's time.

@@ -185,6 +185,23 @@ class TestKeywordFirst:
         assert texts[2:] == (["It rains."] if asks else [])
         assert not answer.degraded
 
+    async def test_an_event_that_words_find_is_looked_for_once(
+        self, counted: Bench, server: EmbeddingsServer
+    ) -> None:
+        """Only where no word finds it does meaning look for it, too; no search looks again."""
+        caller = await counted.caller(await counted.account())
+        for days, text in ((2, "tea, late"), (20, "We moved to Lyon."), (40, "tea, early")):
+            at = counted.clock() - timedelta(days=days)
+            await counted.embed(caller, await counted.remember(caller, text, event_time=at))
+        options: dict[str, Any] = {"mode": "keyword_first", "min_primary_results": 9}
+        for event, looks in (("we moved to Lyon", 0), ("the eclipse", 1)):
+            question = f"tea before {event}"
+            before = len(server.requests)
+            answer = await recalled(counted, caller, question, **options)
+            assert server.requests[before:] == [[question], [event]][: 1 + looks]
+            preferred = [f.memory.text for f in answer.found if f.hit.period]
+            assert preferred == ([] if looks else ["tea, early"])
+
     async def test_without_a_model_words_have_to_do(
         self, counted: Bench, server: EmbeddingsServer
     ) -> None:
