@@ -41,6 +41,7 @@ from relayer.database.check import database_clock
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import (
     Corrupted,
+    Misdirected,
     NotAllowed,
     QuotaExceeded,
     RelayerError,
@@ -363,7 +364,7 @@ class Worker:
             raise RetryRequested(timedelta(seconds=wait_s), "more is left") from None
         except RetryRequested:
             raise
-        except NotAllowed:
+        except (NotAllowed, Misdirected):  # no key, or none of an epoch that began meanwhile
             age_s = (datetime.now(UTC) - job.created).total_seconds()
             if age_s < HOLD_S_MAX:
                 wait = _backoff(job, PUT_BACK_S, PUT_BACK_S_MAX)

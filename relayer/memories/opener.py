@@ -14,12 +14,12 @@ from relayer.concurrency import OPENED_BYTES, offload
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
-from relayer.errors import Corrupted, NotAllowed, NotFound
+from relayer.errors import Corrupted, Misdirected, NotAllowed, NotFound
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.tenants.access import Access
+from relayer.tenants.access import Access, check_newest
 from relayer.tenants.custody import Keys
 
 log = logging.getLogger("relayer.opening")
@@ -188,7 +188,7 @@ def has_key(keys: Keys, row: Row) -> bool:
     """Return true if the key that a row was sealed under is at hand."""
     try:
         return bool(key_of(keys, row))
-    except NotAllowed:
+    except (NotAllowed, Misdirected):
         return False
 
 
@@ -197,10 +197,13 @@ def key_of(keys: Keys, row: Row) -> NamespaceKey:
 
     Raises:
         NotAllowed: `unlock_required`.
+        Misdirected: it was sealed anew after these keys were fetched.
     """
-    for key in keys.of(Namespace(row["namespace"])):
+    held = keys.of(Namespace(row["namespace"]))
+    for key in held:
         if key.epoch == row["epoch"]:
             return key
+    check_newest(row["epoch"], [held[0].epoch])
     raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
 
 

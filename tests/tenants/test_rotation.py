@@ -268,6 +268,18 @@ class TestWriting:
         grown = len(await chain_of(bench, owner.owner.account)) - receipts
         assert grown == len(rotated.receipts)
 
+    @pytest.mark.parametrize("custody", CUSTODIES)
+    async def test_a_read_meets_what_was_sealed_anew_meanwhile(
+        self, bench: Bench, custody: str
+    ) -> None:
+        """The client hears that there are newer keys, not that it lacks an old one."""
+        owner = await rotator(bench, custody)
+        caller = await owner.caller()
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        await owner.rotate(reseal="all")
+        assert await owner.reseal()
+        await refused("epoch.outdated", bench.services.memory.get(caller, stored.id))
+
     async def test_a_waiting_turn_is_extracted_under_the_new_keys(
         self, make_bench: BenchMaker
     ) -> None:
