@@ -84,7 +84,7 @@ COVERING := $(patsubst %,tests/%.py, routes/test_checks routes/test_signatures \
 	routes/test_registration routes/test_sui \
 	tenants/test_unlock_directory tenants/test_rotation tenants/test_rotation_keys tenants/test_rotation_meanwhile \
 	tenants/test_rotation_resealing journal/test_proof journal/test_states \
-	archives/test_moving_epochs recovery/test_collection recovery/test_rebuild_states \
+	archives/test_export_import_epochs recovery/test_collection recovery/test_rebuild_states \
 	events/test_webhooks) $(wildcard tests/sealed/test_*.py)
 
 # Where the environment forbids to keep bytecode, every process would compile its modules anew.

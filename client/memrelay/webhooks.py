@@ -23,7 +23,7 @@ from memrelay.errors import ConfigError, Invalid, ServerError
 from memrelay.events import Event
 from memrelay.exchange import Operation
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.queries import segment, to_json_list
+from memrelay.operations.reads import segment, to_json_list
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memrelay.operations.queries import MIN_RELEVANCE
+from memrelay.operations.reads import MIN_RELEVANCE
 from relayer.memories.opener import Caller
 from relayer.query.query import Query
 from relayer.record import Draft

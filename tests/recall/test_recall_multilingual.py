@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from memrelay.operations.queries import MIN_RELEVANCE
+from memrelay.operations.reads import MIN_RELEVANCE
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.published import ENGLISH, MULTILINGUAL

@@ -30,7 +30,7 @@ from memrelay.gateway.host_events import Message
 from memrelay.gateway.settings import GatewaySettings, settings_table
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.models import Memory
-from memrelay.operations.queries import Queries
+from memrelay.operations.reads import Reads
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.secure_files import read_private, write_private
 from memrelay.sync_connection import SyncConnection
@@ -131,14 +131,14 @@ class CodingMemory:
         place = self.namespace_in(folder)
         limits = {"timeout_s": deadline_s, "deadline_s": deadline_s}
         with SyncConnection.from_settings(self.settings, attempts_max=1, **limits) as connection:
-            queries = Queries(connection.session)
-            granted = connection.run(queries.granted())
+            reads = Reads(connection.session)
+            granted = connection.run(reads.granted())
             names = (place, *self._shared(granted or (), place))
             thresholds = self.thresholds
 
             def search(*namespaces: str) -> Sequence[Memory]:
                 return connection.run(
-                    queries.recall(
+                    reads.recall(
                         query,
                         namespaces=namespaces,
                         limit=thresholds.recall_results_max,

@@ -30,7 +30,7 @@ from memrelay.commands.tables import Column, display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory, Reply, relevance_percent
-from memrelay.operations.queries import MIN_RELEVANCE, Queries
+from memrelay.operations.reads import MIN_RELEVANCE, Reads
 from memrelay.plurals import format_count
 
 _SEARCH = "how to search"
@@ -175,8 +175,8 @@ def recall(shell: Shell) -> None:
     """Show the memories that fit a query."""
     args = shell.args
     with shell.connection() as connection:
-        queries = Queries(connection.session)
-        operation = queries.recall(
+        reads = Reads(connection.session)
+        operation = reads.recall(
             text_of(args.query),
             limit=args.limit,
             mode=args.mode,
@@ -198,7 +198,7 @@ def recall(shell: Shell) -> None:
         found = connection.run(operation)
         if not (found.results or found.left_out or found.dropped_count):
             tell_nothing_found(
-                shell, args.namespace or (), lambda: connection.run(queries.namespaces())
+                shell, args.namespace or (), lambda: connection.run(reads.namespaces())
             )
     if args.explain:
         shell.show_table(found.to_json(), _EXPLAINED, [*map(_explain, found.results)])
@@ -325,7 +325,7 @@ def ask(shell: Shell) -> None:
     """Answer a question from memories."""
     args = shell.args
     with shell.connection() as connection:
-        question = Queries(connection.session).ask(
+        question = Reads(connection.session).ask(
             text_of(args.question), limit=args.limit, **_build_filters(args)
         )
         reply = connection.run(question)

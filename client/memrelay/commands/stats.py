@@ -21,7 +21,7 @@ from memrelay.commands.tables import Column, cut, format_table, one_line, termin
 from memrelay.errors import NotFound, NotGranted, ServerError
 from memrelay.local_time import to_local
 from memrelay.models import Counts, NamespaceInfo
-from memrelay.operations.queries import drop_unset
+from memrelay.operations.reads import drop_unset
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import mask_key, normalise_namespace
 from memrelay.sync_client import SyncMemoryClient

@@ -57,7 +57,7 @@ from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.tool_answers import ToolAnswer, details_of, explain, report_stored
 from memrelay.gateway.transcripts import Transcripts
 from memrelay.models import Forgotten, Memory
-from memrelay.operations.queries import MIN_RELEVANCE
+from memrelay.operations.reads import MIN_RELEVANCE
 from memrelay.sealed.keys import normalise_namespace
 
 DEADLINE_S = 10.0

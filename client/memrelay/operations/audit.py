@@ -24,7 +24,7 @@ from memrelay.errors import (
 )
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.deletion import Deletion
-from memrelay.operations.queries import to_json_list
+from memrelay.operations.reads import to_json_list
 from memrelay.sealed.envelope import Address, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring

@@ -15,7 +15,7 @@ from datetime import datetime
 from memrelay.answers import Answer, make_malformed_error, onward, sometimes
 from memrelay.exchange import Operation
 from memrelay.operations.keyholders import Keyholders
-from memrelay.operations.queries import drop_unset, segment
+from memrelay.operations.reads import drop_unset, segment
 from memrelay.session import Call
 
 _PATH = "/v1/consolidations"

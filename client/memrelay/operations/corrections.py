@@ -18,7 +18,7 @@ from memrelay.answers import Answer, rfc3339
 from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Analysis
-from memrelay.operations.queries import Moment, drop_unset, segment, to_json_list
+from memrelay.operations.reads import Moment, drop_unset, segment, to_json_list
 from memrelay.operations.writes import Writes
 from memrelay.outcomes import AccountSettings, Edited, StateChanged
 from memrelay.session import Call

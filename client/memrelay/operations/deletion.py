@@ -21,7 +21,7 @@ from memrelay.exchange import Operation
 from memrelay.models import Forgotten, NamespaceInfo
 from memrelay.operations.corrections import Corrections, check_same_id
 from memrelay.operations.lists import Filters, build_filters
-from memrelay.operations.queries import segment, to_json_list
+from memrelay.operations.reads import segment, to_json_list
 from memrelay.outcomes import AccountClosed, ForgottenMany
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import RequestState

@@ -19,7 +19,7 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
 from memrelay.operations.audit import Audit
-from memrelay.operations.queries import to_json_list
+from memrelay.operations.reads import to_json_list
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.join_request import JoinRequest
 from memrelay.sealed.keys import (

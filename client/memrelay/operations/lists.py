@@ -1,6 +1,6 @@
 """Lists memories, a memory's history, what waits for review, and kept conversations.
 
-It does not own recall (`queries.py`) or what changes memories (`writes.py`, `corrections.py`).
+It does not own recall (`reads.py`) or what changes memories (`writes.py`, `corrections.py`).
 
 Source: SPEC.md §11, §13.
 """
@@ -13,7 +13,7 @@ from memrelay.answers import onward, rfc3339
 from memrelay.errors import NotGranted
 from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Operation, memories_bytes_max
 from memrelay.models import Memory, Page
-from memrelay.operations.queries import Moment, Queries, drop_unset, segment, to_json_list
+from memrelay.operations.reads import Moment, Reads, drop_unset, segment, to_json_list
 from memrelay.outcomes import Episode, EpisodePage, History, ReviewPage
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call, parse_namespace
@@ -37,7 +37,7 @@ class Filters(TypedDict, total=False):
     pinned: bool | None
 
 
-class Lists(Queries):
+class Lists(Reads):
     """The operations that show what there is, without a query."""
 
     def list(

@@ -18,7 +18,7 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NamespaceRotation, Rotated, Rotation
 from memrelay.operations.keyholders import Keyholders, ReceiptList
-from memrelay.operations.queries import to_json_list
+from memrelay.operations.reads import to_json_list
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import to_base64

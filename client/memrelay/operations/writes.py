@@ -1,6 +1,6 @@
 """Stores memories, one or many, from texts and conversations; free of I/O.
 
-It does not own reading (`queries.py`), changing what is stored (`corrections.py`, `deletion.py`)
+It does not own reading (`reads.py`), changing what is stored (`corrections.py`, `deletion.py`)
 or who may read (`keyholders.py`).
 
 - A write has an idempotency key, made once per logical call: repeating it stores nothing twice.
@@ -29,7 +29,7 @@ from memrelay.models import (
     Restored,
 )
 from memrelay.operations.lists import Lists
-from memrelay.operations.queries import to_json_list
+from memrelay.operations.reads import to_json_list
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import RequestState
 from memrelay.session import Call, parse_namespace

@@ -19,7 +19,7 @@ from memrelay.operations import (
     consolidation,
     decryption,
     deletion,
-    queries,
+    reads,
     writes,
 )
 from memrelay.sealed.envelope import blob_id
@@ -183,7 +183,7 @@ def _suited(name: str) -> Mapping[str, Any]:
 
 
 PARSER = Parser(
-    (answers, session, queries, audit, verification, archives, writes, deletion, consolidation),
+    (answers, session, reads, audit, verification, archives, writes, deletion, consolidation),
     _answer_seeds,
     _answer,
     WORDS,

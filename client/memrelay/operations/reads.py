@@ -89,7 +89,7 @@ class SignedCheckpoint(Answer):
     checkpoint: str
 
 
-class Queries:
+class Reads:
     """The operations that change nothing, for one session."""
 
     def __init__(self, session: Session) -> None:
