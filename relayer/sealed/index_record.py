@@ -55,7 +55,7 @@ _NO_RECORD: Final = "no index record"
 
 @dataclass(frozen=True, eq=False)
 class OpenedRecords:
-    """What records that were opened together hold; their fields are those of `IndexRecord`.
+    """The contents of records that were opened together, by the fields of `IndexRecord`.
 
     Attributes:
         which: (n,) which of all these are, ascending.
