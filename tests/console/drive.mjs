@@ -61,7 +61,7 @@ const byName = (page, role, name) => page.getByRole(role, { name, exact: true })
 const press = (page, name) => byName(page, "button", name).click();
 /** Goes to another view than that which is shown; a new view takes the focus once it is drawn. */
 const goTo = async (page, name) => {
-  await byName(page, "link", name).click();
+  await page.getByRole("navigation").getByRole("link", { name }).click();
   await page.waitForFunction(() => document.activeElement?.id === "content");
   await byName(page, "heading", name).waitFor();
 };
@@ -105,7 +105,7 @@ async function compareReasons(page) {
   await page.unroute("**/v1/recall");
   for (const why of await page.locator("summary").all()) await why.click();
   step("sentence on relevance", await page.locator(".results > .hint").innerText());
-  step("reasons", await page.locator(".hits details").allInnerTexts());
+  step("reasons", await page.locator(".hits > li").allInnerTexts());
 }
 
 const toast = (page, text) => page.locator(".toast", { hasText: text }).first().waitFor();
@@ -129,6 +129,7 @@ async function keepAndLock() {
   await page.getByText(scene.texts[0]).first().waitFor();
   await press(page, "Lock");
   await byName(page, "heading", "Open your memory").waitFor();
+  await look(page, "locked", true);
   const left = await page.content();
   step("nothing readable is left when it is locked", !scene.texts.some((text) => left.includes(text)));
   const stored = await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }));
@@ -136,13 +137,14 @@ async function keepAndLock() {
   await page.getByLabel("Passphrase", { exact: true }).fill("not the right passphrase");
   await byName(page, "button", "Open").first().click();
   await page.getByText("That passphrase does not open these keys.").waitFor();
+  await look(page, "wrong-passphrase", true);
   await page.getByLabel("Passphrase", { exact: true }).fill(PASSPHRASE);
   await byName(page, "button", "Open").first().click();
   await byName(page, "heading", "Memories").waitFor();
   await page.reload();
   await byName(page, "heading", "Open your memory").waitFor();
   step("a page loaded anew is locked");
-  await press(page, "Take laptop out of this browser");
+  await press(page, "Take out: laptop");
   await press(page, "Take out");
   await byName(page, "heading", "Keys kept in this browser").waitFor({ state: "detached" });
   step("kept under a passphrase, and taken out");
@@ -186,7 +188,7 @@ async function keepUnderPasskey() {
 async function leaveAlone() {
   const page = await open({ initial: (fresh) => fresh.clock.install() });
   await openProfile(page, scene.profile);
-  await page.getByLabel("Lock after").selectOption("2 minutes");
+  await page.getByLabel("Lock by itself").selectOption("after 2 minutes");
   await page.clock.fastForward("03:00");
   await page.getByText("The console locked itself, because nobody used it.").waitFor();
   step("locked when nobody used it");
@@ -351,8 +353,19 @@ async function joinAndFound(recoveryKey) {
   await page.getByText("These keys are in this browser alone.").waitFor();
   await press(page, "Go on");
   await goTo(page, "Memories");
-  await page.getByText("There are no memories here.").waitFor();
-  step("founded");
+  await byName(page, "heading", "There are no memories here yet").waitFor();
+  await look(page, "empty", true);
+  await press(page, "Add a memory");
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Text").fill("The first memory was typed into the console.");
+  await dialog.getByLabel("Tags").fill("first");
+  await look(page, "add", true);
+  await byName(dialog, "button", "Store").click();
+  await toast(page, "was signed by the relayer and verified here");
+  await byName(page, "heading", "About it").waitFor();
+  step("founded", await page.locator("blockquote.memory-text").innerText());
+  await goTo(page, "Memories");
+  step("stored", await page.locator("a.row").allInnerTexts());
   await press(page, "Lock");
   await page.getByLabel("Join an account").check();
   await page.getByLabel("Account", { exact: true }).fill(scene.account);
@@ -457,6 +470,7 @@ if (scene.measured) {
   await leaveAlone();
   for (const [suffix, options] of Object.entries(scene.looks)) {
     const page = await open(options);
+    await look(page, `open${suffix}`, true);
     await openProfile(page, scene.profile);
     await useViews(page, suffix, true);
     await page.context().close();

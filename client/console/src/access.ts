@@ -45,6 +45,16 @@ export interface Receipt {
   readonly ids: readonly string[];
 }
 
+/** What became of a text that was stored. */
+export interface Remembered {
+  readonly id: string;
+  readonly namespace: string;
+  /** Null if the text was known already. */
+  readonly receipt: Receipt | null;
+  /** How many secrets were replaced in it. */
+  readonly redacted: number;
+}
+
 export interface Joining {
   readonly recipient: string;
   readonly label: string;
@@ -84,7 +94,9 @@ export class Access {
   constructor(
     client: KeyClient,
     readonly relayerKey: string,
-    readonly isOwner: boolean,
+    readonly roles: ReadonlySet<string>,
+    /** Where this key stores what names no other place. */
+    readonly namespace: string,
   ) {
     this.#client = client;
   }
@@ -97,6 +109,14 @@ export class Access {
     return this.#client.publicKey;
   }
 
+  get isOwner(): boolean {
+    return this.roles.has("owner");
+  }
+
+  get canWrite(): boolean {
+    return this.isOwner || this.roles.has("writer");
+  }
+
   namespaces(): Promise<readonly Namespace[]> {
     return this.#client.namespaces();
   }
@@ -106,11 +126,16 @@ export class Access {
     return { ...found, results: found.results.map((hit) => readable(hit) as Hit) };
   }
 
-  async list(namespaces: readonly string[], limit: number, cursor: string | null): Promise<Page> {
+  async list(
+    namespaces: readonly string[],
+    limit: number,
+    cursor: string | null,
+    state: "all" | "active" = "all",
+  ): Promise<Page> {
     const page = await this.#client.list({
       namespaces: [...namespaces],
       limit,
-      state: "all",
+      state,
       cursor: cursor ?? undefined,
     });
     return { ...page, memories: page.memories.map(readable) };
@@ -123,6 +148,17 @@ export class Access {
   async history(id: string, namespace: string | undefined): Promise<History> {
     const found = await this.#client.history(id, { namespace });
     return { ...found, revisions: found.revisions.map(readable) };
+  }
+
+  /** Stores a memory, and returns its id; one that is known already gives no receipt. */
+  async remember(
+    text: string,
+    namespace: string,
+    tags: string[],
+  ): Promise<Remembered> {
+    const answer = await this.#client.remember(text, { namespace, tags });
+    const redacted = Object.values(answer.redacted).reduce((sum, n) => sum + n, 0);
+    return { id: answer.id, namespace: answer.namespace, receipt: this.#receipt(answer.receipt), redacted };
   }
 
   async edit(memory: Memory, changes: Changes): Promise<Receipt | null> {

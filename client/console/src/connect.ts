@@ -35,7 +35,7 @@ export async function open(profile: Profile): Promise<Access> {
   const roles = await client.roles();
   if (roles.size === 0) throw new NotGranted("This key holds nothing in that account.");
   const { relayer } = await client.statement();
-  return new Access(client, toHex(relayer), roles.has("owner"));
+  return new Access(client, toHex(relayer), roles, profile.namespace);
 }
 
 /** Founds a sealed account with a new key of this browser. */

@@ -26,12 +26,6 @@ export function formatPercent(share: number): string {
   return `${Math.round(100 * Math.min(1, Math.max(0, share)))}%`;
 }
 
-/** Returns who wrote a memory. */
-export function writerOf(memory: Memory, own: string): string {
-  if (memory.writer_label) return memory.writer_label;
-  return memory.writer === own ? texts.thisKey : texts.unnamedKey(shorten(memory.writer));
-}
-
 /** Returns what is special about a memory, in words. */
 export function marksOf(memory: Memory): string[] {
   return [

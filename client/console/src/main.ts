@@ -54,8 +54,31 @@ function render(): void {
   const content = place.view === "memory" ? memoryView(context, place.id ?? "") : views[place.view](context);
   const title = place.view === "memory" ? texts.memory : texts.views[place.view];
   document.title = `${title} · ${texts.product} ${texts.console}`;
-  fill(root, openPage(place, content, foot(account.access)));
-  document.getElementById("content")?.focus();
+  fill(root, openPage(place, content, waitingOf(account.store), foot(account.access)));
+  // What is above it stays in sight: on a phone, that is how one goes on.
+  document.getElementById("content")?.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
+/** Returns the number that stands beside the review, as it is and will be. */
+function waitingOf(store: Store): HTMLElement {
+  const shown = h("span", { class: "badge" });
+  const draw = (): void => {
+    const { count = 0, isMore = false } = store.waiting ?? {};
+    shown.hidden = count === 0 && !isMore;
+    fill(shown, `${count}${isMore ? "+" : ""}`, h("span", { class: "visually-hidden" }, ` ${texts.waiting}`));
+  };
+  draw();
+  leave.push(store.watch(draw));
+  return shown;
+}
+
+/** Looks once how much waits for a decision; the review itself tells of errors. */
+async function countWaiting({ access, store }: { access: Access; store: Store }): Promise<void> {
+  const page = await access.review(null).catch(() => null);
+  if (page && !store.isEnded && !store.waiting) {
+    store.noteWaiting({ count: page.memories.length, isMore: page.next_cursor !== null });
+  }
 }
 
 function foot(access: Access): HTMLElement[] {
@@ -68,7 +91,7 @@ function foot(access: Access): HTMLElement[] {
   );
   minutes.id = "lock-after";
   return [
-    h("p", {}, `${texts.account} `, h("code", { title: access.accountId }, shorten(access.accountId))),
+    h("p", { class: "account" }, `${texts.account} `, h("code", { title: access.accountId }, shorten(access.accountId))),
     h("p", { class: "lock-after" }, h("label", { for: "lock-after" }, texts.lockAfter), " ", minutes),
     button(texts.lock, () => lock(texts.lockedByHand)),
   ];
@@ -79,6 +102,7 @@ async function begin(profile: Profile): Promise<void> {
   account = { access, store: new Store(access) };
   notice = null;
   render();
+  void countWaiting(account);
 }
 
 function lock(why: string): void {

@@ -1,6 +1,7 @@
 // The frame around every view: navigation, what is announced, errors, dialogs.
 
-import { button, fill, h, newId, type Child } from "./dom.ts";
+import { button, fill, h, newId, prose, type Child } from "./dom.ts";
+import { icon } from "./icons.ts";
 import { texts } from "./texts.ts";
 
 export type ViewName = keyof typeof texts.views;
@@ -21,6 +22,7 @@ export function readPlace(): Place {
 }
 
 const live = h("p", { class: "visually-hidden", role: "status", "aria-live": "polite" });
+const TOASTS_MAX = 3;
 const toasts = h("div", { class: "toasts", "aria-hidden": "true" });
 const alerts = h("div", { class: "alerts", role: "alert" });
 
@@ -38,6 +40,7 @@ export function announce(text: string): void {
   live.textContent = text;
   const toast = h("p", { class: "toast" }, text);
   toasts.append(toast);
+  while (toasts.childElementCount > TOASTS_MAX) toasts.firstElementChild?.remove();
   setTimeout(() => toast.remove(), 6000);
 }
 
@@ -48,7 +51,7 @@ export function showError(message: string): void {
     h(
       "div",
       { class: "alert" },
-      h("p", {}, h("strong", {}, `${texts.errors.title}. `), message),
+      h("p", {}, h("strong", {}, `${texts.errors.title}. `), prose(message)),
       button(texts.errors.dismiss, () => clearError(), { class: "quiet" }),
     ),
   );
@@ -67,11 +70,14 @@ export function closedPage(content: HTMLElement): HTMLElement[] {
   ];
 }
 
-/** Returns the frame of an open account around a view. */
-export function openPage(place: Place, content: HTMLElement, foot: Child): HTMLElement[] {
-  const links = Object.entries(texts.views).map(([name, text]) =>
-    h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === place.view ? "page" : null }, text)),
-  );
+/** Returns the frame of an open account around a view; `waiting` stands beside the review. */
+export function openPage(place: Place, content: HTMLElement, waiting: HTMLElement, foot: Child): HTMLElement[] {
+  const links = (Object.keys(texts.views) as ViewName[]).map((name) => {
+    const current = name === place.view ? "page" : null;
+    const link = h("a", { href: `#/${name}`, "aria-current": current }, icon(name), h("span", {}, texts.views[name]));
+    if (name === "review") link.append(waiting);
+    return h("li", {}, link);
+  });
   return [
     h("a", { class: "skip", href: "#content", click: skip }, texts.skip),
     h(
@@ -130,7 +136,7 @@ export function ask(options: DialogOptions): Promise<void> {
           await options.act();
           close();
         } catch (error) {
-          problem.textContent = messageOf(error);
+          fill(problem, prose(messageOf(error)));
         }
       },
       { class: options.isDangerous ? "danger" : "primary" },

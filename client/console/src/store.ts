@@ -5,16 +5,37 @@
 
 import { NAMESPACES_MAX, type Access } from "./access.ts";
 import { breathe } from "./dom.ts";
-import type { Memory } from "./records.ts";
+import { shorten } from "./format.ts";
+import type { Hit, Memory } from "./records.ts";
+import type { Found } from "./searching.ts";
+import { texts } from "./texts.ts";
 
 const PAGE = 200;
 
+/** A search and what it found. */
+export interface LastSearch {
+  readonly query: string;
+  /** The namespace that was searched; empty for all. */
+  readonly where: string;
+  readonly found: Found;
+}
+
+/** A number of memories that wait for a decision; there may be more. */
+export interface Waiting {
+  readonly count: number;
+  readonly isMore: boolean;
+}
+
 export class Store {
+  lastSearch: LastSearch | null = null;
   #memories: Memory[] = [];
   #loading: Promise<void> | null = null;
   #isComplete = false;
   #isEnded = false;
   readonly #places = new Map<string, string>();
+  readonly #names = new Map<string, string>();
+  #naming: Promise<void> | null = null;
+  #waiting: Waiting | null = null;
   readonly #watchers = new Set<() => void>();
 
   constructor(readonly access: Access) {}
@@ -50,7 +71,9 @@ export class Store {
   /** Forgets everything for good: the console is locked. */
   end(): void {
     this.#isEnded = true;
+    this.lastSearch = null;
     this.#places.clear();
+    this.#names.clear();
     this.reset();
     this.#watchers.clear();
   }
@@ -71,16 +94,67 @@ export class Store {
     for (const memory of memories) this.#places.set(memory.id, memory.namespace);
   }
 
+  /** Learns the keys' names once. Without them, a key is shown by its first digits. */
+  learnNames(): Promise<void> {
+    this.#naming ??= this.access
+      .keys()
+      .then((keys) => {
+        for (const key of keys) if (key.label) this.#names.set(key.public_key, key.label);
+      })
+      .catch(() => {
+        this.#naming = null; // asked for again by the next view
+      });
+    return this.#naming;
+  }
+
+  /** Returns who wrote a memory. */
+  writerOf(memory: Memory): string {
+    return memory.writer_label || this.nameOf(memory.writer);
+  }
+
+  /** Returns the name of a key, or what else tells people which it is. */
+  nameOf(key: string): string {
+    const name = this.#names.get(key);
+    if (name) return name;
+    if (key === this.access.relayerKey) return texts.relayerActor;
+    return key === this.access.publicKey ? texts.thisKey : texts.unnamedKey(shorten(key));
+  }
+
+  /** How many memories wait for a decision, as far as it was looked; null if it was not. */
+  get waiting(): Waiting | null {
+    return this.#waiting;
+  }
+
+  /** Notes how many memories wait for a decision. */
+  noteWaiting(waiting: Waiting): void {
+    this.#waiting = waiting;
+    this.#tell();
+  }
+
+  /** Puts a new memory before all others. */
+  insert(memory: Memory): void {
+    this.#memories = [memory, ...this.#memories.filter((one) => one.id !== memory.id)];
+    this.#tell();
+  }
+
   /** Puts a memory as it is now in place of what is held of it. */
   put(memory: Memory): void {
     this.#memories = this.#memories.map((one) => (one.id === memory.id ? memory : one));
+    this.#changeFound((hits) => hits.map((hit) => (hit.id === memory.id ? { ...hit, ...memory } : hit)));
     this.#tell();
   }
 
   /** Takes a memory out that was erased. */
   remove(ids: ReadonlySet<string>): void {
     this.#memories = this.#memories.filter((one) => !ids.has(one.id));
+    this.#changeFound((hits) => hits.filter((hit) => !ids.has(hit.id)));
     this.#tell();
+  }
+
+  #changeFound(change: (hits: readonly Hit[]) => readonly Hit[]): void {
+    if (!this.lastSearch) return;
+    const { found } = this.lastSearch;
+    this.lastSearch = { ...this.lastSearch, found: { ...found, hits: change(found.hits) } };
   }
 
   async #loadAll(): Promise<void> {

@@ -29,12 +29,15 @@ export const texts = {
   allNamespaces: "All namespaces",
   thisKey: "this browser's key",
   unreadable: "This memory cannot be read: its bytes in the store were altered.",
+  waiting: "waiting",
+  memories: (n: number) => count(n, "memory", "memories"),
+  atMost: (n: number) => `at most ${n.toLocaleString("en")}`,
   unnamedKey: (key: string) => `key ${key}`,
   relayerActor: "the relayer",
   account: "Account",
   lock: "Lock",
-  lockAfter: "Lock after",
-  minutes: (n: number) => count(n, "minute"),
+  lockAfter: "Lock by itself",
+  minutes: (n: number) => `after ${count(n, "minute")}`,
   lockedIdle: "The console locked itself, because nobody used it.",
   lockedByHand: "The console is locked. Its keys and texts are gone from this page.",
 
@@ -48,12 +51,19 @@ export const texts = {
       entry.way === "passkey" ? "wrapped by a passkey" : "wrapped by a passphrase",
     openKept: "Open",
     openPasskey: "Open with the passkey",
-    removeKept: (label: string) => `Take ${label} out of this browser`,
+    removeKept: (label: string) => `Take ${label} out of this browser?`,
     removeKeptSure:
-      "Take these keys out of this browser? Without another copy, nobody can read the memories that only they open.",
+      "Without another copy, nobody can read the memories that only they open.",
     remove: "Take out",
-    ways: "Ways to open",
+    others: "Use other keys",
+    ways: "How do you want to open it?",
     way: { file: "Profile file", recovery: "Recovery key", found: "New account", join: "Join an account" },
+    wayHelp: {
+      file: "You use memrelay on a machine already.",
+      recovery: "You have the four lines on paper.",
+      found: "You have no keys yet.",
+      join: "Somebody else owns it, and lets you in.",
+    },
     file: "Profile file",
     fileHelp: "The file that `memrelay init` wrote: `memrelay status` names it. It is read here and sent nowhere.",
     fileOpen: "Open",
@@ -92,14 +102,14 @@ export const texts = {
     trust:
       "Whoever operates this relayer could serve altered code that takes keys. If you do not run it yourself, type `memrelay console`: it serves the same files from your own machine.",
     errors: {
-      passphrase: "That passphrase does not open these keys.",
-      passkey: "The passkey was not used, or does not open these keys.",
+      passphrase: "That passphrase does not open these keys. Type it again, or bring the keys by a file or from paper.",
+      passkey: "The passkey was not used, or does not open these keys. Try again, or bring the keys by a file or from paper.",
       passkey_missing: "This passkey gives no secret to wrap keys with. Choose a passphrase.",
-      storage: "This browser stores nothing for this page.",
-      profile_form: "That is no profile of memrelay.",
-      profile_account: "The profile names no account.",
-      profile_key: "The profile holds no private key.",
-      profile_relayer: "The profile's relayer key is malformed.",
+      storage: "This browser stores nothing for this page. Go on without keeping the keys, or leave private browsing.",
+      profile_form: "That is no profile of memrelay. Type `memrelay status` to see which file is.",
+      profile_account: "The profile names no account. Type `memrelay init` to make one.",
+      profile_key: "The profile holds no private key. Take the whole file as `memrelay init` wrote it.",
+      profile_relayer: "The profile's relayer key is malformed. Take the file as `memrelay init` wrote it.",
       account_form: "An account is 0x and 64 digits from 0 to 9 and a to f.",
       passphrase_short: (min: number) => `A passphrase has at least ${min} characters.`,
       passphrase_differs: "The two passphrases differ.",
@@ -113,6 +123,7 @@ export const texts = {
     where: "Where",
     go: "Search",
     results: (n: number) => (n === 0 ? "Nothing was found." : `${count(n, "memory", "memories")}, best first`),
+    nothing: "Nothing has enough to do with it. Ask in other words, or look through Memories by words of a text.",
     searching: (done: number, of: number) => `${done.toLocaleString("en")} of ${count(of, "namespace")} searched …`,
     partly: (done: number, of: number, why: string) =>
       `Only ${done.toLocaleString("en")} of ${count(of, "namespace")} were searched, so better memories may be missing. ${why} Search again, or choose one namespace.`,
@@ -139,7 +150,8 @@ export const texts = {
       recency: "age",
       importance: "importance",
     } as Record<string, string>,
-    empty: "Ask in your own words, as an agent would. The question is sent sealed to the relayer that answers it.",
+    empty: "Ask in your own words, as an agent would. The relayer sees the question while it answers, and keeps nothing of it.",
+    newest: "Newest",
   },
 
   list: {
@@ -152,12 +164,41 @@ export const texts = {
     tag: "Tag",
     any: "any",
     label: "Memories, newest first",
+    filters: "Filters",
+    clear: "Clear the filters",
+    nothing: "No memory fits these filters.",
     count: (shown: number, all: number, complete: boolean) => {
       const total = `${count(all, "memory", "memories")}${complete ? "" : " so far"}`;
       return shown === all ? total : `${shown.toLocaleString("en")} of ${total}`;
     },
-    empty: "There are no memories here.",
-    reload: "Load again",
+    reload: "Refresh",
+  },
+
+  emptyAccount: {
+    title: "There are no memories here yet",
+    lead: "Agents fill them as they work with you. To let one in:",
+    ways: [
+      "A coding agent: type `memrelay claude install`, or `codex` or `gemini` in its place, on the agent's machine.",
+      "Another program that speaks MCP: `memrelay mcp install --list` shows which are there.",
+      "OpenClaw or Hermes: `memrelay openclaw install` or `memrelay hermes install`.",
+      "A key of its own for each: Agents and keys admits it.",
+    ],
+  },
+
+  adding: {
+    open: "Add a memory",
+    title: "Add a memory",
+    text: "Text",
+    textHelp: "Say one thing, so that it can be found and corrected by itself.",
+    namespace: "Namespace",
+    namespaceHelp: "Where it belongs: who may read it follows from this.",
+    tags: "Tags",
+    tagsHelp: "Between commas",
+    store: "Store",
+    nothing: "Type what is to be remembered first.",
+    stored: "Stored.",
+    known: "This was known already, so nothing new was stored.",
+    redacted: (n: number) => `${count(n, "secret was", "secrets were")} replaced in it.`,
   },
 
   states: {
@@ -198,6 +239,9 @@ export const texts = {
     metadata: "Metadata",
     supersededBy: "Superseded by",
     actions: "Change it",
+    approve: "Bring it back",
+    reinstate: "Bring it back",
+    readsOnly: "This key may read, and change nothing.",
     correct: "Correct",
     pin: "Pin",
     unpin: "Unpin",
@@ -258,10 +302,19 @@ export const texts = {
 
   review: {
     title: "Review",
-    lead: "These memories wait for somebody to decide.",
-    empty: "Nothing waits for a decision.",
+    lead: (n: number, isMore: boolean) =>
+      `${isMore ? "More than " : ""}${count(n, "memory waits", "memories wait")} for somebody to decide.`,
+    empty: "Nothing waits for a decision. Contradictions and doubtful facts will stand here.",
+    emptyPage: "Nothing waits in these namespaces. There are more below.",
     newer: "New",
     older: "Stored before",
+    confidence: {
+      high: "high confidence",
+      medium: "medium confidence",
+      low: "low confidence",
+    } as Record<string, string>,
+    afterContradiction: "What you do not keep is in no recall any more. Its own page brings it back.",
+    afterDoubt: "What is rejected stays known, so that it is not stored again. Its own page brings it back.",
     doubtful: "Doubtful",
     reasons: {
       contradiction: "It contradicts what was stored before.",
@@ -282,7 +335,7 @@ export const texts = {
     by: "By",
     units: { day: "day", week: "week", month: "month" } as Record<string, string>,
     time: "Time",
-    times: { event: "it is of", stored: "it was stored" } as Record<string, string>,
+    times: { event: "of the event", stored: "of storing" } as Record<string, string>,
     chart: "Memories by time",
     bar: (label: string, n: number) => `${label}: ${count(n, "memory", "memories")}`,
     empty: "No memory fits.",
@@ -345,7 +398,8 @@ export const texts = {
     rejected: "Rejected",
     texts: "Sealed texts",
     index: "Index",
-    room: "Room",
+    room: "Room used",
+    roomOf: (used: string, all: string) => `${used} of ${all}`,
     unlimited: "no limit",
     minuteLeft: "Requests left this minute",
     hourLeft: "Requests left this hour",
@@ -382,11 +436,22 @@ export const texts = {
 
   errors: {
     title: "That did not work",
-    network: "The relayer was not reached, or its answer got lost. What was asked may have been done.",
+    network:
+      "The relayer was not reached, or its answer got lost. What was asked may have been done: look before you try again.",
     rejected:
       "The relayer refuses this key: it was revoked, is not admitted yet, or belongs to another account. A clock that is five minutes off is refused, too.",
-    rateLimited: "Too many requests: the relayer asks to wait a little.",
-    untrusted: (what: string) => `The relayer's answer does not hold, and nothing of it was believed. ${what}`,
+    rateLimited: (seconds: number | null) =>
+      `Too many requests. Try again ${seconds === null ? "in a little while" : `in ${count(seconds, "second")}`}.`,
+    notAllowed: (what: string) => `${what} An owner of the account can admit it with another role.`,
+    notFound: "There is no such memory, or it is not for this key. It may have been forgotten or have expired.",
+    conflict: (what: string) => `${what} Somebody was faster, or says the same already. Refresh, look, and try again.`,
+    quota: "The account has no room left. Forget memories, or ask whoever runs the relayer for more.",
+    tooLarge: (what: string) => `${what} Make it shorter, or divide it.`,
+    unavailable: "The relayer, or something it needs, is away. Nothing is lost here: try again in a minute.",
+    notOffered: (what: string) => `${what} Whoever runs the relayer can set it up.`,
+    upgrade: "The relayer is newer than this page. Load the page again; if it came from `memrelay console`, upgrade that.",
+    untrusted: (what: string) =>
+      `The relayer's answer does not hold, and nothing of it was believed. ${what} If it happens again, change nothing here, and ask whoever runs it.`,
     dismiss: "Dismiss",
   },
 } as const;

@@ -13,6 +13,8 @@ export interface VirtualList<T> {
   readonly element: HTMLElement;
   /** Shows these items in place of the earlier ones; the place is kept unless `fromTop`. */
   show(items: readonly T[], fromTop?: boolean): void;
+  /** Scrolls so that an item is the first one seen. */
+  reveal(index: number): void;
 }
 
 export interface RowOptions<T> {
@@ -93,6 +95,10 @@ export function virtualList<T>(options: RowOptions<T>): VirtualList<T> {
 
   return {
     element,
+    reveal(index) {
+      element.scrollTop = index * options.rowHeight;
+      draw();
+    },
     show(next, fromTop = false) {
       items = next;
       const focused = list.contains(document.activeElement) && !fromTop

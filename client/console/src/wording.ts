@@ -1,12 +1,20 @@
 // Turns errors into sentences for people; nothing of a key or a text is in one.
 
 import {
+  Conflict,
+  NotAllowed,
   NotAuthenticated,
+  NotFound,
+  NotOffered,
+  QuotaExceeded,
   RateLimited,
   ServerError,
+  TooLarge,
   TransportError,
+  Unavailable,
   UntrustedGrant,
   UntrustedRelayer,
+  UpgradeRequired,
 } from "../../typescript/src/index.ts";
 import { ProfileError } from "./profile.ts";
 import { texts } from "./texts.ts";
@@ -17,7 +25,15 @@ export function wordError(error: unknown): string {
   const t = texts.errors;
   if (error instanceof VaultError || error instanceof ProfileError) return wordOwn(error.message);
   if (error instanceof NotAuthenticated) return t.rejected;
-  if (error instanceof RateLimited) return t.rateLimited;
+  if (error instanceof RateLimited) return t.rateLimited(error.retryAfterS);
+  if (error instanceof NotAllowed) return t.notAllowed(error.reason);
+  if (error instanceof NotFound) return t.notFound;
+  if (error instanceof Conflict) return t.conflict(error.reason);
+  if (error instanceof QuotaExceeded) return t.quota;
+  if (error instanceof TooLarge) return t.tooLarge(error.reason);
+  if (error instanceof Unavailable) return t.unavailable;
+  if (error instanceof NotOffered) return t.notOffered(error.reason);
+  if (error instanceof UpgradeRequired) return t.upgrade;
   if (error instanceof TransportError) return t.network;
   if (error instanceof UntrustedRelayer || error instanceof UntrustedGrant) return t.untrusted(error.message);
   if (error instanceof ServerError) return error.reason;

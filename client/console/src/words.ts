@@ -1,10 +1,11 @@
-// Compares two texts word by word.
+// Compares two texts word by word, and finds words in a text by how they begin.
 
 export interface Piece {
   readonly kind: "same" | "added" | "removed";
   readonly text: string;
 }
 
+const STEM_CHARACTERS_MIN = 3; // shorter ones begin too many words
 const WORDS_MAX = 600; // of each text: the table below has their product of entries
 
 /** Returns what was kept, added and removed; long texts are compared as wholes. */
@@ -58,4 +59,30 @@ function walk(old: readonly string[], now: readonly string[], lengths: Uint16Arr
 
 function split(text: string): string[] {
   return text.match(/\s*\S+\s*$|\s*\S+/g) ?? [];
+}
+
+const WORD = /[\p{L}\p{M}\p{N}]+/gu;
+
+/** Returns the words of a question that these stems come from; a stem without one stands for itself. */
+export function wordsOfStems(question: string, stems: readonly string[]): string[] {
+  const words = question.match(WORD) ?? [];
+  const found = stems.map((stem) => words.find((word) => beginsWith(word, [stem])) ?? stem);
+  return [...new Set(found)];
+}
+
+/** Returns a text in pieces; those are marked that begin with one of the stems. */
+export function markStems(text: string, stems: readonly string[]): readonly (readonly [text: string, isMarked: boolean])[] {
+  const pieces: [string, boolean][] = [];
+  let end = 0;
+  for (const match of text.matchAll(WORD)) {
+    if (!beginsWith(match[0], stems)) continue;
+    pieces.push([text.slice(end, match.index), false], [match[0], true]);
+    end = match.index + match[0].length;
+  }
+  return [...pieces, [text.slice(end), false]];
+}
+
+function beginsWith(word: string, stems: readonly string[]): boolean {
+  const plain = word.toLocaleLowerCase();
+  return stems.some((stem) => plain === stem || (stem.length >= STEM_CHARACTERS_MIN && plain.startsWith(stem)));
 }

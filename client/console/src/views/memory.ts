@@ -1,20 +1,25 @@
 // One memory: what it says, what is known of it, its history, its receipts, and what changes it.
 
-import type { Receipt } from "../access.ts";
+import type { Receipt, StateChanges } from "../access.ts";
 import type { Context } from "../context.ts";
+import { difference } from "../differences.ts";
 import { button, field, fill, h, type Child } from "../dom.ts";
-import { formatTime, shorten, writerOf } from "../format.ts";
-import { marks } from "../parts.ts";
+import { formatTime, shorten } from "../format.ts";
+import { marks, tags } from "../parts.ts";
 import type { History, Memory } from "../records.ts";
 import { announce, ask, attempt } from "../shell.ts";
 import { texts } from "../texts.ts";
-import { differ } from "../words.ts";
+import { splitTags } from "./adding.ts";
 
 export function memoryView(context: Context, id: string): HTMLElement {
   const body = h("div", {}, h("p", { class: "hint" }, texts.loading));
   const show = async (): Promise<void> => {
     const place = context.store.namespaceOf(id);
-    const [memory, history] = await Promise.all([context.access.get(id, place), context.access.history(id, place)]);
+    const [memory, history] = await Promise.all([
+      context.access.get(id, place),
+      context.access.history(id, place),
+      context.store.learnNames(),
+    ]);
     context.store.put(memory);
     fill(body, new MemoryPage(context, memory, history, show).parts());
   };
@@ -53,14 +58,23 @@ class MemoryPage {
   #actions(): HTMLElement {
     const { memory, context } = this;
     const t = this.#t;
-    const pin = async (): Promise<void> => {
-      await this.#done(await context.access.setState(memory.id, { pinned: !memory.pinned }));
+    if (!context.access.canWrite) return h("p", { class: "hint" }, t.readsOnly);
+    const set = (text: string, changes: StateChanges, look = ""): HTMLElement =>
+      button(text, () => attempt(async () => this.#done(await context.access.setState(memory.id, changes))), { class: look });
+    const states: Readonly<Record<string, readonly HTMLElement[]>> = {
+      pending_review: [
+        set(texts.review.approve, { review: "approved" }, "primary"),
+        set(texts.review.reject, { review: "rejected" }),
+      ],
+      rejected: [set(t.approve, { review: "approved" }, "primary")],
+      superseded: [set(t.reinstate, { superseded_by: null }, "primary")],
     };
     return h(
       "div",
       { class: "buttons", role: "group", "aria-label": t.actions },
+      states[memory.state] ?? null,
       button(t.correct, () => this.#correct()),
-      button(memory.pinned ? t.unpin : t.pin, () => attempt(pin)),
+      set(memory.pinned ? t.unpin : t.pin, { pinned: !memory.pinned }),
       button(t.expire, () => this.#expire()),
       button(t.forget, () => this.#forget(), { class: "danger" }),
     );
@@ -74,14 +88,14 @@ class MemoryPage {
   async #correct(): Promise<void> {
     const t = this.#t;
     const text = h("textarea", { rows: 8, maxlength: 1_000_000 }, this.memory.text);
-    const tags = h("input", { type: "text", value: this.memory.tags.join(", "), autocomplete: "off" });
+    const tagged = h("input", { type: "text", value: this.memory.tags.join(", "), autocomplete: "off" });
     let receipt: Receipt | null | undefined;
     await ask({
       title: t.correctTitle,
-      body: [h("p", { class: "hint" }, t.correctHelp), field(t.text, text), field(t.tags, tags)],
+      body: [h("p", { class: "hint" }, t.correctHelp), field(t.text, text), field(t.tags, tagged, texts.adding.tagsHelp)],
       confirm: t.save,
       act: async () => {
-        const named = tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+        const named = splitTags(tagged.value);
         receipt = await this.context.access.edit(this.memory, {
           revision: this.memory.revision,
           ...(text.value === this.memory.text ? {} : { text: text.value }),
@@ -139,35 +153,35 @@ class MemoryPage {
       [t.namespace, memory.namespace],
       [t.kind, memory.kind],
       [t.state, texts.states[memory.state] ?? memory.state],
-      [t.tags, memory.tags.length ? memory.tags.map((tag) => h("span", { class: "tag" }, tag)) : texts.none],
-      [t.source, memory.source ?? texts.none],
-      [t.eventTime, formatTime(memory.event_time)],
+      [t.tags, memory.tags.length ? tags(memory) : texts.none],
+      [t.source, memory.source],
+      [t.eventTime, memory.event_time && formatTime(memory.event_time)],
       [t.created, formatTime(memory.created_at)],
+      [t.updated, memory.updated_at === memory.created_at ? null : formatTime(memory.updated_at)],
       [t.expires, formatTime(memory.expires_at, texts.never)],
       [t.writer, this.#writer()],
       [t.importance, memory.importance],
       [t.confidence, memory.confidence],
       [t.seen, t.seenTimes(memory.seen_count)],
       [t.revision, memory.revision],
-      [t.id, code(memory.id)],
+      [t.id, h("code", {}, memory.id)],
     ];
     const { recall_count: recalls } = memory; // where the account counts them
     if (recalls !== undefined) rows.splice(-2, 0, [t.recalled, t.recalledTimes(recalls, memory.last_recalled_on)]);
     if (memory.superseded_by) rows.splice(3, 0, [t.supersededBy, linkTo(memory.superseded_by)]);
-    for (const [name, value] of Object.entries(memory.metadata)) rows.push([name, value]);
+    const known = rows.filter(([, value]) => value !== null && value !== undefined);
+    for (const [name, value] of Object.entries(memory.metadata)) known.push([name, value]);
     return h(
       "section",
       {},
       h("h2", {}, t.facts),
-      h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+      h("dl", { class: "facts" }, known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     );
   }
 
   #writer(): Child {
     const { memory } = this;
-    const own = this.context.access.publicKey;
-    const isNamed = memory.writer_label || memory.writer === own;
-    return isNamed ? [writerOf(memory, own), " ", code(memory.writer)] : code(memory.writer);
+    return [this.context.store.writerOf(memory), " ", code(memory.writer)];
   }
 
   #history(): HTMLElement {
@@ -183,7 +197,7 @@ class MemoryPage {
           { class: "row-facts" },
           h("strong", {}, t.historyRevision(revision.revision)),
           h("span", {}, formatTime(revision.updated_at)),
-          h("span", {}, writerOf(revision, this.context.access.publicKey)),
+          h("span", {}, this.context.store.writerOf(revision)),
         ),
         h("p", { class: "revision" }, before ? difference(before.text, revision.text) : revision.text),
       );
@@ -235,11 +249,6 @@ class MemoryPage {
   }
 
   #receiptTable(receipts: readonly Receipt[]): HTMLElement {
-    const own = this.context.access.publicKey;
-    const actor = (receipt: Receipt): Child => {
-      if (receipt.actor === own) return texts.thisKey;
-      return receipt.actor === this.context.access.relayerKey ? texts.relayerActor : code(receipt.actor);
-    };
     return h(
       "table",
       {},
@@ -254,7 +263,7 @@ class MemoryPage {
             h("td", { class: "number" }, receipt.seq),
             h("td", {}, formatTime(receipt.time)),
             h("td", {}, texts.ops[receipt.op] ?? receipt.op),
-            h("td", {}, actor(receipt)),
+            h("td", {}, this.context.store.nameOf(receipt.actor)),
           ),
         ),
       ),
@@ -268,15 +277,6 @@ function code(id: string): HTMLElement {
 
 function linkTo(id: string): HTMLElement {
   return h("a", { href: `#/memory/${id}` }, h("code", {}, shorten(id)));
-}
-
-function difference(before: string, after: string): HTMLElement[] {
-  const t = texts.detail;
-  return differ(before, after).map(({ kind, text }) => {
-    if (kind === "same") return h("span", {}, text);
-    const said = h("span", { class: "visually-hidden" }, ` [${kind === "added" ? t.added : t.removed}: `);
-    return h(kind === "added" ? "ins" : "del", {}, said, text, h("span", { class: "visually-hidden" }, "] "));
-  });
 }
 
 function toLocal(time: string | null): string {

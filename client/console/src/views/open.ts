@@ -54,11 +54,10 @@ function keptEntry(entry: vault.Entry, opened: Opened, refresh: () => void): HTM
     {},
     h("strong", {}, entry.label),
     " ",
-    h("code", {}, shorten(entry.account)),
-    " ",
+    entry.label === shorten(entry.account) ? null : [h("code", {}, shorten(entry.account)), " "],
     h("span", { class: "hint" }, t.keptWith(entry)),
   );
-  const taken = button(t.remove, remove, { class: "quiet", "aria-label": t.removeKept(entry.label) });
+  const taken = button(t.remove, remove, { class: "quiet", "aria-label": `${t.remove}: ${entry.label}` });
   if (entry.way === "passkey") {
     const open = button(t.openPasskey, () => attempt(async () => opened(await vault.openWithPasskey(entry))), {
       class: "primary",
@@ -111,10 +110,13 @@ function ways(body: HTMLElement, opened: Opened): HTMLElement {
   const choices = (Object.keys(makers) as (keyof typeof t.way)[]).map((way, index) => {
     const input = h("input", { type: "radio", name, value: way, checked: index === 0 });
     input.addEventListener("change", () => choose(way));
-    return h("label", { class: "choice" }, input, " ", t.way[way]);
+    const help = h("span", { class: "hint", id: newId("way-help") }, t.wayHelp[way]);
+    input.setAttribute("aria-describedby", help.id);
+    return h("label", { class: "choice" }, input, h("span", {}, h("b", {}, t.way[way]), help));
   });
   choose("file");
-  return h("section", { class: "card" }, h("fieldset", {}, h("legend", {}, t.ways), choices), panel);
+  const others = h("section", { class: "card" }, h("fieldset", { class: "ways" }, h("legend", {}, t.ways), choices), panel);
+  return vault.listEntries().length ? h("details", { class: "others" }, h("summary", {}, t.others), others) : others;
 }
 
 type Keep = (profile: Profile, isNew: boolean) => void;

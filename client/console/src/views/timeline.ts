@@ -8,10 +8,16 @@ import type { Memory } from "../records.ts";
 import { attempt } from "../shell.ts";
 import { texts } from "../texts.ts";
 import { virtualList } from "../virtual_list.ts";
-import { filterFields, filterMemories, type Filter } from "./list.ts";
+import { filterFields, filterMemories, newFilter } from "./list.ts";
 
 type Unit = "day" | "week" | "month";
 const BARS_MAX = 120;
+
+/** The first row of a period. */
+interface Heading {
+  readonly period: number;
+  readonly count: number;
+}
 
 interface Dated {
   readonly memory: Memory;
@@ -22,18 +28,18 @@ interface Dated {
 
 export function timelineView(context: Context): HTMLElement {
   const t = texts.timeline;
-  const { store, access } = context;
-  const filter: Filter = { text: "", namespace: "", state: "active", kind: "", writer: "", tag: "" };
+  const { store } = context;
+  const filter = newFilter();
   let unit: Unit = "week";
   let byEvent = true;
   const chart = h("div");
-  const list = virtualList<Dated | number>({
+  const list = virtualList<Dated | Heading>({
     label: t.list,
     rowHeight: ROW_HEIGHT,
     row: (item) =>
-      typeof item === "number"
-        ? h("h2", { class: "row period" }, nameOf(item, unit))
-        : memoryRow(item.memory, access.publicKey),
+      "count" in item
+        ? h("h2", { class: "row period" }, nameOf(item.period, unit), h("span", {}, texts.memories(item.count)))
+        : memoryRow(item.memory, store, item.time),
   });
 
   const draw = (): void => {
@@ -43,11 +49,15 @@ export function timelineView(context: Context): HTMLElement {
         return { memory, time, period: periodOf(time, unit) };
       })
       .sort((a, b) => b.time - a.time);
-    fill(chart, found.length ? barChart(countBars(found, unit), t.chart) : h("p", { class: "hint" }, store.isComplete ? t.empty : texts.loading));
-    list.show(withPeriods(found), true);
+    const rows = withPeriods(found);
+    const bars = countBars(found, unit);
+    const reveal = (index: number): void => list.reveal(rows.findIndex((row) => row.period === bars[index]?.period));
+    fill(chart, found.length ? barChart(bars, t.chart, reveal) : h("p", { class: "hint" }, store.isComplete ? t.empty : texts.loading));
+    list.element.hidden = found.length === 0;
+    list.show(rows, true);
   };
   const filters = filterFields(filter, ["namespace", "kind", "writer", "tag"], draw);
-  filters.element.append(
+  filters.choices.append(
     field(t.by, select(Object.entries(t.units), unit, (value) => {
       unit = value as Unit;
       draw();
@@ -58,7 +68,7 @@ export function timelineView(context: Context): HTMLElement {
     })),
   );
   const refresh = (): void => {
-    filters.offer(store.memories, access.publicKey);
+    filters.offer(store);
     draw();
   };
   context.onLeave(store.watch(refresh));
@@ -84,7 +94,7 @@ function nextPeriod(start: number, unit: Unit): number {
   return moment.getTime();
 }
 
-function countBars(found: readonly Dated[], unit: Unit): Bar[] {
+function countBars(found: readonly Dated[], unit: Unit): (Bar & { readonly period: number })[] {
   const counts = new Map<number, number>();
   for (const { period } of found) counts.set(period, (counts.get(period) ?? 0) + 1);
   const [newest, oldest] = [found[0]?.period ?? 0, found.at(-1)?.period ?? 0];
@@ -95,7 +105,7 @@ function countBars(found: readonly Dated[], unit: Unit): Bar[] {
   const all = starts.slice(-BARS_MAX);
   return all.map((start) => {
     const value = counts.get(start) ?? 0;
-    return { label: formatDay(start), value, title: texts.timeline.bar(nameOf(start, unit), value) };
+    return { period: start, label: formatDay(start), value, title: texts.timeline.bar(nameOf(start, unit), value) };
   });
 }
 
@@ -109,11 +119,13 @@ function nameOf(start: number, unit: Unit): string {
   return `${formatDay(start)} – ${formatDay(end.getTime())}`;
 }
 
-function withPeriods(found: readonly Dated[]): (Dated | number)[] {
-  const rows: (Dated | number)[] = [];
+function withPeriods(found: readonly Dated[]): (Dated | Heading)[] {
+  const rows: (Dated | Heading)[] = [];
+  const counts = new Map<number, number>();
+  for (const { period } of found) counts.set(period, (counts.get(period) ?? 0) + 1);
   let last: number | null = null;
   for (const dated of found) {
-    if (dated.period !== last) rows.push(dated.period);
+    if (dated.period !== last) rows.push({ period: dated.period, count: counts.get(dated.period) ?? 0 });
     last = dated.period;
     rows.push(dated);
   }

@@ -37,15 +37,16 @@ function numbers(usage: Usage): HTMLElement {
     const value = (usage.requests as Readonly<Record<string, unknown>>)[name];
     return typeof value === "number" ? value.toLocaleString(texts.language) : t.unlimited;
   };
+  const inForce = usage.memory_count - usage.superseded_count - usage.pending_count - usage.rejected_count;
   const rows: [string, Child][] = [
-    [t.memories, usage.memory_count.toLocaleString(texts.language)],
+    [t.memories, inForce.toLocaleString(texts.language)],
     [t.revisions, usage.revision_count],
     [t.superseded, usage.superseded_count],
     [t.pending, usage.pending_count],
     [t.rejected, usage.rejected_count],
     [t.texts, t.bytes(usage.storage_bytes)],
     [t.index, t.bytes(usage.index_bytes)],
-    [t.room, max ? [h("meter", { min: 0, max, value: used, "aria-label": t.room }), ` ${t.bytes(max)}`] : t.unlimited],
+    [t.room, max ? [h("meter", { min: 0, max, value: used, "aria-label": t.room }), ` ${t.roomOf(t.bytes(used), t.bytes(max))}`] : t.unlimited],
     [t.minuteLeft, left("minute_left")],
     [t.hourLeft, left("hour_left")],
     [t.extractor, usage.extraction.extractor],
