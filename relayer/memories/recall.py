@@ -330,6 +330,7 @@ class RecallService:
             known=known.share,
             related=vectors.related,
             spelt=prepared.terms.ordinals_of(known.spelt),
+            several=prepared.terms.several,
         )
         hits = hits_of(
             evidence,

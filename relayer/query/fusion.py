@@ -2,7 +2,7 @@
 
 Not here: gathering the evidence (`database.recall`), age and importance (`rank`). Pure arithmetic.
 
-    score = meaning + w · words + g · w / 2 · (support + surroundings)
+    score = meaning + w · words + g · n · w · (support + surroundings)
 
 - meaning: cosine similarity, two parts of the nearest passage and one of the mean of all, within
   bounds, less a little for each doubling of its passages: of more passages the nearest is nearer by
@@ -12,6 +12,7 @@ Not here: gathering the evidence (`database.recall`), age and importance (`rank`
   the longer they are, the more often a word stands in one by accident.
 - support: the best score right beside it. Surroundings: the words again, where one that stands one
   or two memories away counts less. In a conversation the answer often stands next to the words.
+- n: 1/2, or 1/4 where several memories are to answer, which stand apart from each other.
 - g: whether scores of neighbours agree here at all. It is 0 unless what stands beside the best
   candidates scores above the mean by more than chance (a t-test over this query's own evidence),
   so memories that were stored in no order lose nothing.
@@ -39,6 +40,8 @@ SPREAD_MAX: Final = 0.2  # so that one fact in a very long text is not drowned b
 PASSAGE_DISCOUNT: Final = 0.015
 PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
 NEIGHBOUR_WEIGHT: Final = 0.5
+# For whom several memories answer: at .5 what stands beside one right memory fills the answer.
+SEVERAL_NEIGHBOUR_WEIGHT: Final = 0.25
 WORD_DECAY: Final = np.array([1.0, 0.7, 0.5])  # by steps to where the word stands
 WORDS_NEAR: Final = 0.5  # of the best that words found, where meaning can tell nothing
 # What is lifted is bounded, or whatever two texts share would make them near. Without a vector
@@ -94,12 +97,13 @@ def fuse(
     known: float = 1.0,
     related: float = RELATED,
     spelt: Sequence[int] = (),
+    several: bool = False,
 ) -> Fused:
     """Return the scores of everything that some evidence speaks of.
 
     `known` is the share of the query that the embedding model knows, `spelt` are those of its words
-    that it only spells, `related` is the least cosine of what is related by it; the caller's own
-    weights are theirs to choose.
+    that it only spells, `related` is the least cosine of what is related by it. Where `several`
+    memories answer, neighbours count less. The caller's own weights are theirs to choose.
     """
     parts = _parts_by_word(evidence)
     relevance = _relevance(parts, evidence)
@@ -124,7 +128,8 @@ def fuse(
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
-    neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
+    share = SEVERAL_NEIGHBOUR_WEIGHT if several else NEIGHBOUR_WEIGHT
+    neighbours = agreement * share * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
     nearness = _nearness(evidence, near, reached, names, understood)
     return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)

@@ -70,7 +70,9 @@ def hits_of(
     """
     found = evidence.found
     period = rank.prefer_periods(evidence.moments, spans, found, terms.days)
-    speaker = rank.prefer_speaker(len(evidence.seqs), found, terms.speaker, is_role=terms.is_role)
+    speaker = rank.prefer_speaker(
+        len(evidence.seqs), found, terms.speaker, is_role=terms.is_role, several=terms.several
+    )
     period = period + rank.prefer_order(fused.score + speaker, evidence.moments, terms.order)
     scores, recency, importance = rank.weigh(
         fused.score + speaker + period, evidence.moments, evidence.importances, weights, now

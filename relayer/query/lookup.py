@@ -19,6 +19,7 @@ from relayer.query.mentions import span_terms
 from relayer.query.order import order_asked
 from relayer.query.periods import periods
 from relayer.query.query import Query
+from relayer.query.several import asks_for_several
 from relayer.query.terms import QueryTerms, query_terms
 from relayer.sealed import index
 from relayer.sealed.keys import NamespaceKey
@@ -36,6 +37,7 @@ def terms_and_spans(
         terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
     if query.leg_weights is not None:  # the caller's own formula has no place for a preference
         return terms, ()
+    terms = replace(terms, several=asks_for_several(query.text))
     if spans := periods(query.text, now):
         return (terms.with_days(span_terms(spans)) if terms.words else terms), spans
     return replace(terms, order=order_asked(query.text)), ()

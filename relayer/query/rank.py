@@ -23,6 +23,7 @@ ORDERED_SECONDS_MIN: Final = 3600  # within less, most are of one import, which 
 # From .2 to .4 conversations gain more and more, and a right answer of somebody else has it harder.
 # The other role often has the answer, too: at .05 long messages lose.
 SPEAKER_WEIGHT: Final = 0.3
+SEVERAL_SPEAKER_WEIGHT: Final = 0.6  # where several memories answer, others tell them less often
 ROLE_WEIGHT: Final = 0.03
 COPY_SHARE: Final = 0.8  # of the words of two texts together that both have
 COPIED_CHARACTERS_MAX: Final = 2_000
@@ -110,18 +111,23 @@ def prefer_order(
 
 
 def prefer_speaker(
-    count: int, found: npt.NDArray[np.int64], speaker: Sequence[int], *, is_role: bool
+    count: int,
+    found: npt.NDArray[np.int64],
+    speaker: Sequence[int],
+    *,
+    is_role: bool,
+    several: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Return the addition to each score for being said by the one whom the query names.
 
     `found` has (position, ordinal) of what memories hold, `speaker` the ordinals of all parts of
-    the name.
+    the name; a name weighs more where `several` memories answer.
     """
     if not speaker:
         return np.zeros(count)
     parts = np.bincount(found[np.isin(found[:, 1], speaker), 0], minlength=count)
-    weight = ROLE_WEIGHT if is_role else SPEAKER_WEIGHT
-    return np.where(parts >= len(speaker), weight, 0.0)
+    weight = SEVERAL_SPEAKER_WEIGHT if several else SPEAKER_WEIGHT
+    return np.where(parts >= len(speaker), ROLE_WEIGHT if is_role else weight, 0.0)
 
 
 class Copies(Generic[T]):

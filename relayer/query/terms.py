@@ -55,7 +55,8 @@ class QueryTerms:
 
     It is asked by the first `query_words` of them. A memory that has all ordinals of `speaker` is
     of the one speaker that the query names, or of whom it addresses (`is_role`); one that has an
-    ordinal of `days` mentions a time that it names. `order` is what it asks for of several.
+    ordinal of `days` mentions a time that it names. `order` is what it asks for of several; where
+    `several` is set, more than one memory answers it.
     """
 
     terms: Sequence[Term] = field(repr=False)
@@ -65,6 +66,7 @@ class QueryTerms:
     is_role: bool = False
     days: Sequence[int] = ()
     order: Order | None = None
+    several: bool = False
 
     @property
     def names(self) -> Sequence[str]:

@@ -219,6 +219,11 @@ class TestNeighbours:
         result = fuse(given)
         assert result.neighbours[9] == pytest.approx(0.5 * (1 - given.nearest[8]))
 
+    def test_where_several_are_to_answer_neighbours_count_half(self) -> None:
+        one, several = fuse(self.related()), fuse(self.related(), several=True)
+        assert several.neighbours == pytest.approx(one.neighbours / 2)
+        assert several.nearness == pytest.approx(one.nearness), "what is near stays near"
+
     def test_words_reach_to_their_neighbours_and_fade(self) -> None:
         words = worded((8, 0, 5.0), (12, 1, 5.0))
         near = fuse(replace(self.related(), **words))

@@ -8,6 +8,7 @@ import pytest
 from relayer.query.rank import (
     ORDER_WEIGHT,
     ROLE_WEIGHT,
+    SEVERAL_SPEAKER_WEIGHT,
     SPEAKER_WEIGHT,
     Copies,
     Weights,
@@ -70,7 +71,11 @@ def test_a_speaker_has_all_parts_of_the_name() -> None:
     found = np.array([[0, 5], [0, 6], [1, 5], [2, 1]])
     both = prefer_speaker(4, found, [5, 6], is_role=False)
     assert both.tolist() == [SPEAKER_WEIGHT, 0, 0, 0]
-    assert prefer_speaker(4, found, [5], is_role=True).tolist() == [ROLE_WEIGHT, ROLE_WEIGHT, 0, 0]
+    several = prefer_speaker(4, found, [5, 6], is_role=False, several=True)
+    assert several.tolist() == [SEVERAL_SPEAKER_WEIGHT, 0, 0, 0]
+    for lists in (False, True):
+        role = prefer_speaker(4, found, [5], is_role=True, several=lists)
+        assert role.tolist() == [ROLE_WEIGHT, ROLE_WEIGHT, 0, 0]
     assert prefer_speaker(4, found, [], is_role=False).tolist() == [0] * 4
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from relayer.embedding.embedders import RELATED
 from relayer.query.heading import read_heading, speaker_terms, terms_of_speaker
-from relayer.query.rank import ROLE_WEIGHT, SPEAKER_WEIGHT
+from relayer.query.rank import ROLE_WEIGHT, SEVERAL_SPEAKER_WEIGHT, SPEAKER_WEIGHT
 from relayer.query.speakers import add_speaker
 from relayer.query.terms import query_terms
 from relayer.record import Memory
@@ -61,6 +61,14 @@ async def test_both_ways_to_search_agree(twins: Twins) -> None:
     ):  # fmt: skip
         for more in ({}, {"mode": "keyword"}):
             await twins.check_query(text=text, **more)
+
+
+async def test_of_several_memories_the_named_one_said_more(twins: Twins) -> None:
+    await _say(twins)
+    [hit, *_] = (await twins.recall(twins.plain, text="Which trees has Dora painted?")).found
+    assert "Dora: I paint" in (hit.memory.text or "")
+    assert hit.hit.speaker == SEVERAL_SPEAKER_WEIGHT
+    await twins.check_query(text="Which trees has Dora painted?")
 
 
 async def test_of_two_names_neither_is_lifted(twins: Twins) -> None:
