@@ -5,7 +5,7 @@ Not here: what a run would do (`memories/consolidation_plan.py`), does
 """
 
 import uuid
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
@@ -75,7 +75,7 @@ class ActionAnswer(TypedDict):
     memory_id: shapes.Id
     other_ids: list[shapes.Id]
     created_at: shapes.Time
-    undone: bool
+    undone: Literal["outdated", "skipped", "undone"] | None
 
 
 class RunsAnswer(TypedDict):

@@ -51,7 +51,8 @@ def make_profile(relayer: RunningRelayer, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def relayer(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[RunningRelayer]:
     folder = tmp_path_factory.mktemp("typescript")
-    with running_relayer(folder / "data", model_dir, RELAYER_RATE_LIMIT="off") as running:
+    settings = {"RELAYER_RATE_LIMIT": "off", "RELAYER_WEBHOOK_REACH": "private"}
+    with running_relayer(folder / "data", model_dir, **settings) as running:
         yield running
 
 

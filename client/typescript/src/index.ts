@@ -35,6 +35,8 @@ export type { EditOptions, StateChange } from "./operations/correcting.ts";
 export type { ForgetFilters, ForgetOptions, Forgotten } from "./operations/forgetting.ts";
 export type { FollowOptions, MemoryEvent } from "./operations/following.ts";
 export type { AddedKey, FoundingOptions, KeyWish } from "./operations/keyholders.ts";
+export type { Consolidation, ConsolidationsOptions } from "./operations/consolidating.ts";
+export { type Webhook, WEBHOOK_EVENTS, type WebhookOptions } from "./operations/notifying.ts";
 export type {
   ResealChoice,
   RotateOptions,
@@ -83,3 +85,4 @@ export { randomUuid } from "./sealed/primitives.ts";
 export { recoverIdentity, recoveryLines } from "./sealed/recovery.ts";
 export { readStatement, type Statement } from "./sealed/statement.ts";
 export { signRequest } from "./signing.ts";
+export { verifyWebhook, type WebhookEvent, type WebhookHeaders } from "./webhooks.ts";

@@ -52,6 +52,7 @@ for (const custody of ["sealed", "managed"] as const) {
     );
     assert.equal((await client.get(stored.id)).text, "Anna prefers tea.");
     await assert.rejects(client.get(crypto.randomUUID()), NotFound);
+    await assert.rejects(client.get("../usage"), ConfigError);
   });
 }
 

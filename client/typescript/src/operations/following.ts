@@ -20,7 +20,7 @@ import {
 } from "../errors.ts";
 import { ANSWER_BYTES_MAX, Countdown, refusal, sleep } from "../exchange.ts";
 import { makeTarget, parseList, parseText } from "../session.ts";
-import { Rotating } from "./rotating.ts";
+import { Notifying } from "./notifying.ts";
 
 const READ_MS = 45_000; // three signs of life
 const PAUSE_MS_MIN = 250;
@@ -53,7 +53,7 @@ export interface FollowOptions extends Ending {
 }
 
 /** All operations. */
-export class Following extends Rotating {
+export class Following extends Notifying {
   /**
    * Yields what happens, from now on or after a place; `break` ends it.
    *
@@ -228,13 +228,16 @@ class EventReader {
   }
 }
 
-function readEvent(data: string): Omit<MemoryEvent, "place"> {
-  let value: Record<string, unknown>;
+/** Returns the event that a line of a stream or the body of a webhook holds. */
+export function readEvent(data: string): Omit<MemoryEvent, "place"> {
+  let read: unknown;
   try {
-    value = JSON.parse(data) as Record<string, unknown>;
+    read = JSON.parse(data);
   } catch {
     throw malformedAnswer("an event");
   }
+  if (typeof read !== "object" || read === null) throw malformedAnswer("an event");
+  const value = read as Record<string, unknown>;
   const seq = value["receipt_seq"];
   const namespace = value["namespace"];
   return {

@@ -31,7 +31,7 @@ type Query = Readonly<Record<string, QueryValue>>;
 /** The operations that show what there is, without a query. */
 export class Listing extends Reading {
   /** Returns a page of memories, newest first. */
-  list(options: ListOptions = {}): Promise<Schemas["MemoriesAnswer"]> {
+  async list(options: ListOptions = {}): Promise<Schemas["MemoriesAnswer"]> {
     const answerBytesMax = memoriesBytesMax(options.limit ?? PAGE);
     return this.#page<"listMemories">("/v1/memories", options, answerBytesMax);
   }
@@ -49,13 +49,13 @@ export class Listing extends Reading {
   }
 
   /** Returns a page of the memories that somebody should look at, and why. */
-  review(options: ReviewOptions = {}): Promise<Schemas["ReviewAnswer"]> {
+  async review(options: ReviewOptions = {}): Promise<Schemas["ReviewAnswer"]> {
     // With each come all that it contradicts.
     return this.#page<"listReview">("/v1/review", options, LONG_ANSWER_BYTES_MAX);
   }
 
   /** Returns a page of the conversations that were kept, without their texts. */
-  episodes(options: EpisodeOptions = {}): Promise<Schemas["EpisodesAnswer"]> {
+  async episodes(options: EpisodeOptions = {}): Promise<Schemas["EpisodesAnswer"]> {
     return this.#page<"listEpisodes">("/v1/episodes", options, ANSWER_BYTES_MAX);
   }
 
@@ -84,7 +84,7 @@ export class Listing extends Reading {
    *
    * Without a namespace, the keys of several of one's own are sent.
    */
-  get(
+  async get(
     id: string,
     options: InNamespace & { readonly revision?: number } = {},
   ): Promise<Schemas["ReadMemoryAnswer"]> {
@@ -106,7 +106,7 @@ export class Listing extends Reading {
   }
 
   /** Returns a conversation that was kept, with its text. */
-  episode(id: string, options: InNamespace = {}): Promise<Schemas["EpisodeAnswer"]> {
+  async episode(id: string, options: InNamespace = {}): Promise<Schemas["EpisodeAnswer"]> {
     return this.#one<"getEpisode">(`/v1/episodes/${segment(id)}`, {}, options);
   }
 

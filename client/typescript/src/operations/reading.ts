@@ -250,7 +250,7 @@ export class Reading {
   }
 
   /** Sends a body about one namespace or several, with their keys, and returns the answer. */
-  protected post<Name extends OperationName>(
+  protected async post<Name extends OperationName>(
     path: string,
     body: Readonly<Record<string, unknown>>,
     about: Ending & {

@@ -68,7 +68,7 @@ export class Rotating extends Keyholders {
    * @throws {NotGranted} this is no owner's key.
    * @throws {ConfigError} too many epochs are alive; one has to be left behind first.
    */
-  rotate(options: RotateOptions = {}): Promise<Rotated> {
+  async rotate(options: RotateOptions = {}): Promise<Rotated> {
     const { revoke = [], reseal = "revoked", signal } = options;
     const withdrawn = [...new Set(revoke)].map(publicKeyBytes);
     const roots = (keyring: Keyring): readonly Root[] => {
