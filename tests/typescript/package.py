@@ -118,6 +118,20 @@ def test_both_clients_read_each_others_archives(relayer: RunningRelayer, tmp_pat
     assert counts["memory"] == 2
 
 
+def test_both_clients_verify_an_account_alike(relayer: RunningRelayer, tmp_path: Path) -> None:
+    path = make_profile(relayer, tmp_path)
+    with SyncMemoryClient.from_profile(path) as client:
+        kept = client.remember("Anna prefers tea.")
+        client.edit(kept.id, text="Anna prefers coffee.")
+        client.pin(kept.id)
+        client.forget(client.remember("A slip.").id)
+        client.rotate(reseal="all")
+        found = client.verify(open_all=True).to_json()
+    assert found["ok"]
+    assert found["opened"] == 2
+    assert json.loads(node("verified", path)) == found
+
+
 def test_both_clients_share_a_profile_and_what_they_verified(
     relayer: RunningRelayer, tmp_path: Path
 ) -> None:

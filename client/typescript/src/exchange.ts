@@ -22,6 +22,7 @@ import {
 
 export const ANSWER_BYTES_MAX = 16 * 2 ** 20;
 export const LONG_ANSWER_BYTES_MAX = 256 * 2 ** 20; // chains of grants, and what has no bound
+const SLICE_MS = 20; // of computing without a pause
 const MEMORY_BYTES_MAX = 2 * 2 ** 20; // a text of the greatest length, with its line ends escaped
 const SLOWEST_BYTES_MS = (64 * 2 ** 10) / 1000;
 const NEVER_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH"];
@@ -259,4 +260,18 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     }, ms);
     signal?.addEventListener("abort", onAbort, { once: true });
   });
+}
+
+/**
+ * Returns what to await between steps of long computing: after 20 ms, others get their turn.
+ *
+ * A page's thread is not to be held up.
+ */
+export function makeBreak(signal?: AbortSignal): () => Promise<void> {
+  let sinceMs = performance.now();
+  return async () => {
+    if (performance.now() - sinceMs <= SLICE_MS) return;
+    await sleep(0, signal);
+    sinceMs = performance.now();
+  };
 }

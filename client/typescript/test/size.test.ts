@@ -19,4 +19,6 @@ test("the built package loads, and names what the bundle names", async () => {
   const bundled = Object.keys(await import(new URL("memrelay.js", import.meta.url).href));
   assert.deepEqual(built.sort(), bundled.sort());
   assert.ok(built.includes("Client"));
+  const apart = await import(new URL("../dist/verification/verifying.js", import.meta.url).href);
+  assert.deepEqual(Object.keys(apart), ["verifyAccount"]);
 });

@@ -10,7 +10,7 @@
 import { fromHex, sameBytes, toHex } from "../bytes.ts";
 import type { AnswerOf, Ending, Given, OperationName, Schemas } from "../description.ts";
 import { ConfigError, UntrustedRelayer } from "../errors.ts";
-import { LONG_ANSWER_BYTES_MAX, memoriesBytesMax, sleep } from "../exchange.ts";
+import { LONG_ANSWER_BYTES_MAX, makeBreak, memoriesBytesMax } from "../exchange.ts";
 import { normaliseNamespace } from "../sealed/names.ts";
 import {
   type Checkpoint,
@@ -26,7 +26,6 @@ import { checkAliases } from "../settings.ts";
 const RECALL_LIMIT = 10;
 const ASK_LIMIT = 5;
 const RECEIPTS_PAGE = 200;
-const SLICE_MS = 20; // of verifying without a pause: a page's thread is not to be held up
 /** What a recall drops unless it is told otherwise: results that have nothing to do with a query. */
 export const MIN_RELEVANCE = 0.3;
 
@@ -180,6 +179,7 @@ export class Reading {
     options: Ending & { readonly onProgress?: Followed } = {},
   ): Promise<readonly Receipt[]> {
     const { signal, onProgress } = options;
+    const rest = makeBreak(signal);
     const seen = await this.session.trust();
     const known = new Map([[seen.receipt_seq, seen.receipt_head]]);
     const relayers = await this.session.relayers(signal);
@@ -198,13 +198,9 @@ export class Reading {
       if (!known.has(end)) known.set(end, newest.head);
       const objects = parseList(page.receipts, "receipts").map((one) => parseBytes(one, "receipt"));
       const history = new History(relayers, this.session.account, at);
-      let sinceMs = performance.now();
       for (const data of objects) {
         const one = history.follow(data);
-        if (performance.now() - sinceMs > SLICE_MS) {
-          await sleep(0, signal);
-          sinceMs = performance.now();
-        }
+        await rest();
         if ((known.get(one.seq) ?? toHex(one.digest)) !== toHex(one.digest)) {
           throw new UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.");
         }
