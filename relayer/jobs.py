@@ -114,6 +114,27 @@ class Tasks:
     chores: Sequence[Chore] = ()
 
 
+class _WatchedDriver(AsyncpgDriver):
+    """A driver that sets `failed` where a statement fails.
+
+    The manager takes no further jobs from then on, and says so only when all that run are over.
+    And asyncpg (0.32) calls no termination listener where a statement began after the server said
+    that it ends a connection, and before it closed it.
+    """
+
+    def __init__(self, connection: asyncpg.Connection, *, failed: asyncio.Event) -> None:
+        super().__init__(connection)
+        self._failed = failed
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+        """Return the rows of a statement."""
+        try:
+            return await super().fetch(query, *args)
+        except Exception:
+            self._failed.set()
+            raise
+
+
 class Worker:
     """Runs queued jobs on a connection of its own until it is stopped."""
 
@@ -190,7 +211,7 @@ class Worker:
         """Work by one connection; where it is lost, what runs goes on, and nothing waits for it.
 
         Raises:
-            ConnectionError: it was lost.
+            ConnectionError: it was lost, or a statement failed.
         """
         await self._wait_left(1)
         # One that carries nothing any more, and is closed by nobody, the library ends where neither
@@ -200,9 +221,10 @@ class Worker:
         )
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
+        driver = _WatchedDriver(connection, failed=lost)
         # A queue that cannot be read ends the work at once, connected or not.
         steady = asyncio.get_running_loop().call_later(STEADY_S, self._is_back)
-        working = asyncio.create_task(self._work_on(connection))
+        working = asyncio.create_task(self._work_on(driver))
         losing = asyncio.create_task(lost.wait())
         try:
             await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
@@ -236,11 +258,9 @@ class Worker:
     def _is_back(self) -> None:
         self._away_since_s = None
 
-    async def _work_on(self, connection: asyncpg.Connection) -> None:
+    async def _work_on(self, driver: AsyncpgDriver) -> None:
         places = {queue.EMBED: EMBEDDED_MAX, queue.REINDEX: REINDEXED_MAX}
-        manager = QueueManager(
-            Acknowledgements(AsyncpgDriver(connection), database=self._database, places=places)
-        )
+        manager = QueueManager(Acknowledgements(driver, database=self._database, places=places))
         if self._manager is not None:
             # What runs here since before is not begun again, however long it could not say so.
             manager.job_context = self._manager.job_context

@@ -1,12 +1,15 @@
-"""A worker whose connection carries nothing any more and is closed by nobody, or that is cancelled.
+"""A worker whose connection carries nothing any more, or is ended before it is closed.
+
+Also one that is cancelled.
 
 Not here: a connection that is closed (`test_jobs_cut_off.py`).
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +22,9 @@ from tests.loopback_proxy import Ends, loopback_server, relay
 from tests.queueing import JOBS, VECTORS
 from tests.services import Bench
 
+# How PostgreSQL says that it ends a connection.
+_ENDED = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+ENDED = b"E" + (4 + len(_ENDED)).to_bytes(4, "big") + _ENDED
 TAKEN = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
 WAITS = "SELECT count(*) FROM pgqueuer WHERE status = 'queued'"
 
@@ -49,16 +55,24 @@ class Network:
     socket: str
     port: int = 0
     ways: list[bool] = field(default_factory=list)  # whether each is silent
+    _ends: list[Callable[[], object]] = field(default_factory=list)
 
     async def lead(self, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         number = len(self.ways)
         self.ways.append(False)
+        loop = asyncio.get_running_loop()
+        self._ends.append(partial(loop.call_soon_threadsafe, answer.write, ENDED))
         with suppress(OSError):
             far: Ends = await asyncio.open_unix_connection(self.socket)
             await relay((near, answer), far, lambda data: b"" if self.ways[number] else data)
 
     def cut(self) -> None:
         self.ways[:] = [True] * len(self.ways)
+
+    def end(self) -> None:
+        """Say that each connection is ended, and leave it open."""
+        for end in self._ends:
+            end()
 
 
 @contextmanager
@@ -117,6 +131,24 @@ async def test_others_go_on_and_no_other_process_takes_what_runs(
                 slow.go.set()
             await bench.until(VECTORS, 2)
             await bench.until(JOBS, 0)
+
+
+async def test_others_go_on_where_a_statement_begins_between_an_end_and_its_close(
+    make_bench: BenchMaker, slow: _Slow
+) -> None:
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    with network(bench) as way:
+        async with far_from(bench, way).working():
+            try:
+                await bench.remember(caller, "Anna prefers tea.")
+                await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+                way.end()
+                await bench.remember(caller, "Ben sells cups.")
+                await bench.until(VECTORS, 1)
+            finally:
+                slow.go.set()
+            await bench.until(VECTORS, 2)
 
 
 async def test_one_that_is_only_cancelled_puts_back_what_runs(
