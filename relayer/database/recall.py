@@ -298,8 +298,8 @@ class Evidence:
         mean_bm25: of all memories that may be found.
         findable: how many memories may be found: those that pass the caller's filters.
         mean_words: how many words the memories of the namespaces have on average.
-        is_estimated: the two means are estimates, and so are the distances by which it was found
-            which memories are nearest; `nearest` and `spread` are none.
+        is_estimated: a mean is an estimate, or which memories are nearest was found by estimates;
+            what is told of each memory is none.
     """
 
     seqs: npt.NDArray[np.int64]

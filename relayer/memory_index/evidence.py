@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from relayer.database.memory_index import KINDS
 from relayer.database.recall import (
-    BM25_B,
-    BM25_K1,
     NEIGHBOUR_SEQ,
     NEIGHBOUR_STEPS,
     NEIGHBOUR_TIME,
@@ -29,8 +27,10 @@ from relayer.database.recall import (
     Search,
     Tokens,
 )
+from relayer.memory_index.keywords import search_words
 from relayer.memory_index.namespace import LoadedNamespace, Memories, join, short
 from relayer.memory_index.passages import Passages, Places
+from relayer.memory_index.segments import Segment, join_arrays, sample, take_first, to_segments
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -51,15 +51,6 @@ BOUND_SAMPLES: Final = 2**16  # distances by which a bound for the nearest is ch
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
 _ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """A namespace that is searched, where its memories begin, and the query as it knows it."""
-
-    namespace: LoadedNamespace
-    begins: int
-    scopes: Sequence[Scope]
 
 
 @dataclass(frozen=True)
@@ -88,56 +79,38 @@ class _Meaning:
     passages: Ints | npt.NDArray[np.int8]
 
 
-@dataclass(frozen=True)
-class _Words:
-    """BM25 over all memories, and `w` times a word of the query that a memory has.
-
-    Attributes:
-        bm25: over all memories.
-        ordinals, at, parts: (w,) each: which word, which memory, what it adds to its BM25.
-        ideal, attainable: as in the evidence.
-    """
-
-    bm25: Floats
-    ordinals: Ints
-    at: Ints
-    parts: Floats
-    ideal: float
-    attainable: float
-
-
 def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
     """Gather evidence like `database.recall.gather`."""
     filters, count = search.filters, search.candidates
-    segments = _to_segments(namespaces, search.scopes)
+    segments = to_segments(namespaces, search.scopes)
     memories = join([p.namespace.memories for p in segments])
-    found_at_all = _join([_filter(p, filters) for p in segments])
-    words = _words(segments, len(memories), search.query_words)
-    worded = found_at_all & (words.bm25 > 0)
+    admitted = join_arrays([_filter(p, filters) for p in segments])
+    words = search_words(segments, memories, admitted, search.query_words, count)
     legs = _legs(segments)
     meaning = _score_meaning(legs, len(memories))
-    near = found_at_all & np.isfinite(meaning.nearest)
+    near = admitted & np.isfinite(meaning.nearest)
     means = _means(meaning, near)
     exact = near
     if any(leg.is_estimated for leg in legs):
         meaning, means, exact = _refine(legs, meaning, near, search.limit)
-    chosen = np.zeros(len(memories), bool)
-    chosen[_first(meaning.nearest, exact, memories.seq, count)] = True
-    chosen[_first(-words.bm25, worded, memories.seq, count)] = True
+    at = np.flatnonzero(exact)
+    chosen = np.union1d(take_first(at, meaning.nearest[at], memories.seq, count), words.first)
     pairs, steps = np.zeros((0, 2), np.int64), _NONE
     if search.neighbours:
-        pairs, steps = _beside(segments, memories, found_at_all, chosen)
-        chosen[pairs[:, 1]] = True
+        pairs, steps = _beside(segments, memories, admitted, chosen)
+        chosen = np.union1d(chosen, pairs[:, 1])
     if exact is not near:
-        meaning = _compute(legs, chosen)
-    shown = np.flatnonzero(chosen)
-    if len(segments) > 1:
-        shown = shown[np.argsort(memories.seq[shown])]
-    position = np.full(len(memories), -1)
-    position[shown] = np.arange(len(shown))
-    matched = found_at_all[words.at] & chosen[words.at]
+        wanted = np.zeros(len(memories), bool)
+        wanted[chosen] = True
+        meaning = _compute(legs, wanted)
+    found, ordinals, parts = words.parts_of(chosen)
+    order = np.argsort(memories.seq[chosen], kind="stable")
+    place = np.empty_like(order)  # of each that is chosen among those that are shown
+    place[order] = np.arange(len(order))
+    shown = chosen[order]
     documents = sum(p.namespace.documents for p in segments)
-    findable = documents if _is_unfiltered(filters, search.scopes) else int(found_at_all.sum())
+    is_unfiltered = _is_unfiltered(filters, search.scopes)
+    findable = documents if is_unfiltered else int(np.count_nonzero(admitted))
     has_vector = near[shown]
     return Evidence(
         seqs=memories.seq[shown],
@@ -146,18 +119,18 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         passages=np.where(has_vector, meaning.passages[shown], 0),
         moments=memories.moment[shown],
         importances=memories.importance[shown],
-        pairs=position[pairs],
+        pairs=place[chosen.searchsorted(pairs)],
         steps=steps,
-        found=np.array([position[words.at[matched]], words.ordinals[matched]]).T,
-        parts=words.parts[matched],
-        ideal=words.ideal,
-        attainable=words.attainable,
+        found=np.array([place[found], ordinals]).T,
+        parts=parts,
+        ideal=words.terms.ideal,
+        attainable=words.terms.attainable,
         mean_nearest=means[0],
         mean_spread=means[1],
-        mean_bm25=float(words.bm25[worded].sum()) / max(findable, 1),
+        mean_bm25=words.total / max(findable, 1),
         findable=findable,
         mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
-        is_estimated=exact is not near,
+        is_estimated=exact is not near or words.is_estimated,
     )
 
 
@@ -232,7 +205,8 @@ def _nearest(
             _lower(distances, passages, passages.at, _distances(passages, embedding))
     wanted = memories.kept & np.isinf(memories.superseded) & np.isfinite(distances)
     wanted &= memories.expires > now.timestamp()
-    best = _first(distances, wanted, memories.seq, limit)
+    at = np.flatnonzero(wanted)
+    best = take_first(at, distances[at], memories.seq, limit)
     return Nearest(
         memories.blob_id[best].tolist(),
         distances[best],
@@ -255,29 +229,17 @@ def _lower(nearest: Distances, passages: Passages, at: Ints | Places, distances:
         np.minimum.at(nearest, at, distances)
 
 
-def _to_segments(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> list[_Segment]:
-    segments, begins = [], 0
-    for namespace in namespaces:
-        its = [s for s in scopes if s.namespace_id == namespace.namespace_id]
-        segments.append(_Segment(namespace, begins, its))
-        begins += len(namespace.memories)
-    return segments
-
-
-def _join(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
-    """Return one array of several; the only one, as it is."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _filter(segment: _Segment, filters: Filters) -> Bools:
+def _filter(segment: Segment, filters: Filters) -> Bools:
     """Living, sealed, and within the query's filters."""
-    memories = segment.namespace.memories
-    found = memories.sealed & memories.kept
-    found &= memories.expires > filters.now.timestamp()
+    memories, now = segment.namespace.memories, filters.now.timestamp()
     if filters.as_of is None:
-        found &= np.isinf(memories.superseded)
+        living, earliest = memories.living
+        if earliest > now and _is_unfiltered(filters, segment.scopes):
+            return living
+        found = living & (memories.expires > now)
     else:
         as_of = filters.as_of.timestamp()
+        found = memories.sealed & memories.kept & (memories.expires > now)
         found &= (memories.superseded > as_of) & (memories.stored <= as_of)
     if filters.kinds is not None:
         found &= np.isin(memories.kind, [KINDS.index(kind) for kind in filters.kinds])
@@ -309,7 +271,7 @@ def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return unit
 
 
-def _legs(segments: Sequence[_Segment]) -> list[_Leg]:
+def _legs(segments: Sequence[Segment]) -> list[_Leg]:
     legs = []
     for segment in segments:
         for scope in segment.scopes:
@@ -372,11 +334,11 @@ def _refine(
     if np.array_equal(exact, near):
         meaning = _compute(legs, exact)
         return meaning, _means(meaning, near), near
-    sample = _sample(near)
-    estimates, means = (before.nearest[sample], before.spread[sample]), _means(before, near)
-    exact[sample] = True
+    sampled = sample(np.flatnonzero(near), SAMPLED)
+    estimates, means = (before.nearest[sampled], before.spread[sampled]), _means(before, near)
+    exact[sampled] = True
     meaning = _compute(legs, exact)
-    first, second = meaning.nearest[sample] - estimates[0], meaning.spread[sample] - estimates[1]
+    first, second = meaning.nearest[sampled] - estimates[0], meaning.spread[sampled] - estimates[1]
     computed = meaning.nearest[exact]
     place = min(limit, len(computed)) - 1
     last = np.partition(computed, place)[place]
@@ -385,12 +347,6 @@ def _refine(
         meaning = _compute(legs, further)
     means = means[0] + float(first.mean()), means[1] + float(second.mean())
     return meaning, means, exact | further
-
-
-def _sample(near: Bools) -> Ints:
-    """Return a few, scattered: what lies in step with others may be alike."""
-    at = np.flatnonzero(near)
-    return at[np.random.default_rng(len(at)).integers(len(at), size=SAMPLED)]
 
 
 def _compute(legs: Sequence[_Leg], wanted: Bools) -> _Meaning:
@@ -403,82 +359,18 @@ def _compute(legs: Sequence[_Leg], wanted: Bools) -> _Meaning:
     return _score_meaning(legs, len(wanted))
 
 
-def _words(segments: Sequence[_Segment], count: int, query_words: int) -> _Words:
-    """Score words: each of the query counts once, however many of its forms a memory has."""
-    documents = float(sum(p.namespace.documents for p in segments))
-    mean = max(sum(p.namespace.words for p in segments) / max(documents, 1.0), 1.0)
-    terms = next((scope.words for segment in segments for scope in segment.scopes), ())
-    ordinal = np.array([ordinal for _, ordinal, _ in terms], np.int64)
-    weight = np.array([weight for _, _, weight in terms], np.float64)
-    term, at, frequency, length = _find_terms(segments)
-    counts = np.bincount(term, minlength=len(terms))
-    having = np.minimum(counts, documents)
-    idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
-    is_found = counts > 0
-    of_word = np.zeros(query_words + len(terms))
-    np.maximum.at(of_word, ordinal[is_found], idf[is_found])
-    of_word[of_word == 0] = math.log(1 + (documents + 0.5) / 0.5)
-    of_word = of_word[:query_words] * (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
-    rarest = math.log(1 + (max(documents, 1.0) - 0.5) / 1.5)
-    rarest *= (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
-    ideal, attainable = float(of_word.sum()), float(np.minimum(of_word, rarest).sum())
-    parts = (weight * idf)[term] * frequency * (BM25_K1 + 1)
-    parts /= frequency + BM25_K1 * (1 - BM25_B + BM25_B * (length / mean))
-    ordinals = ordinal[term]
-    if np.bincount(ordinal[is_found]).max(initial=0) > 1:
-        ordinals, at, parts = _best_of_each(ordinals, at, parts, count)
-    bm25 = np.bincount(at, parts, count).astype(np.float64)
-    return _Words(bm25, ordinals, at, parts, ideal, attainable)
-
-
-def _find_terms(segments: Sequence[_Segment]) -> tuple[Ints, Ints, Floats, Floats]:
-    """Return (f,) each, wherever a memory has a term of the query.
-
-    They are which term, which memory, how often, and how long the memory is.
-    """
-    found: list[tuple[npt.NDArray[Any], ...]] = []
-    for segment in segments:
-        for scope in segment.scopes:
-            tokens = np.array([token for token, _, _ in scope.words], np.int64)
-            for part in segment.namespace.postings:
-                if len(part):
-                    term, at, frequency = part.of(tokens)
-                    length = segment.namespace.memories.words[at]
-                    found.append((term, at + segment.begins, frequency, length))
-    found = found or [(_NONE, _NONE, _NONE, _NONE)]
-    term, at, frequency, length = (_join(column) for column in zip(*found, strict=True))
-    return term, at, frequency.astype(np.float64), length.astype(np.float64)
-
-
-def _best_of_each(ordinals: Ints, at: Ints, parts: Floats, count: int) -> tuple[Ints, Ints, Floats]:
-    """Of several terms for one word that a memory has, what adds most."""
-    segments, which = np.unique(ordinals * count + at, return_inverse=True)
-    best = np.zeros(len(segments))
-    np.maximum.at(best, which, parts)
-    return segments // count, segments % count, best
-
-
-def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: int) -> Ints:
-    """Return positions of the smallest values, of equals the newest."""
-    at = np.flatnonzero(among)
-    if len(at) > count:
-        bound = np.partition(values[at], count - 1)[count - 1]
-        at = at[values[at] <= bound]
-    return at[np.lexsort((-seqs[at], values[at]))][:count]
-
-
 def _beside(
-    segments: Sequence[_Segment], memories: Memories, found_at_all: Bools, chosen: Bools
+    segments: Sequence[Segment], memories: Memories, admitted: Bools, chosen: Ints
 ) -> tuple[Ints, Ints]:
     """Return (p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
     pairs, steps = [], []
     for segment in segments:
         ends = segment.begins + len(segment.namespace.memories)
-        its = segment.begins + np.flatnonzero(chosen[segment.begins : ends])
+        its = chosen[(chosen >= segment.begins) & (chosen < ends)]
         around = its[:, None] + _AROUND
         inside = (around >= segment.begins) & (around < ends)
         around = np.where(inside, around, its[:, None])
-        related = inside & found_at_all[around]
+        related = inside & admitted[around]
         related[:, _ITSELF] = False
         related &= _apart(memories.seq[around]) <= NEIGHBOUR_SEQ
         related &= _apart(memories.moment[around]) <= NEIGHBOUR_TIME.total_seconds()
@@ -491,7 +383,7 @@ def _beside(
         row, column_at = np.nonzero(related & (step <= NEIGHBOUR_STEPS))
         pairs.append(np.array([its[row], around[row, column_at]]).T)
         steps.append(step[row, column_at])
-    return _join(pairs), _join(steps)
+    return join_arrays(pairs), join_arrays(steps)
 
 
 def _apart(values: Ints | Floats) -> Ints | Floats:

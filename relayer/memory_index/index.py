@@ -146,15 +146,15 @@ class MemoryIndex:
         return found
 
     def note_estimates(self, account: AccountId, namespaces: Sequence[LoadedNamespace]) -> None:
-        """Log, once a namespace, that a search of these estimated distances."""
+        """Log, once a namespace, that a search of these estimated something."""
         for namespace in namespaces:
             key = (account, namespace.namespace_id)
-            if key not in self._estimated and namespace.has_estimates:
+            if key not in self._estimated:
                 if len(self._estimated) >= ASKED_MAX:
                     self._estimated.clear()
                 self._estimated.add(key)
                 extra = {"event": "recall.estimated", "memories": len(namespace.memories)}
-                log.info("distances of what a search does not show are estimated", extra=extra)
+                log.info("a search estimates what it does not show", extra=extra)
 
     async def close(self) -> None:
         """Stop reading, and let go of rows."""

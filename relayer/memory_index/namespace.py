@@ -9,6 +9,7 @@ Pure.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -69,6 +70,20 @@ class Memories:
         """Count the memories."""
         return len(self.seq)
 
+    @cached_property
+    def shortest(self) -> int:
+        """Return how many words the shortest has; 0 of none."""
+        return int(self.words.min()) if len(self) else 0
+
+    @cached_property
+    def living(self) -> tuple[Bools, float]:
+        """Return which are sealed, kept and not superseded, and when the first of these expires.
+
+        What is returned is not to be changed.
+        """
+        living = self.sealed & self.kept & np.isinf(self.superseded)
+        return living, float(self.expires.min(where=living, initial=np.inf))
+
     def at(self, positions: Ints | Bools) -> "Memories":
         """Return those at these positions."""
         return Memories(*(_shared(column[positions]) for column in self.columns))
@@ -121,11 +136,6 @@ class LoadedNamespace:
         vectors = sum(its.size_bytes for its in self.passages.values())
         words = sum(part.size_bytes for part in self.postings)
         return self.memories.size_bytes + vectors + words
-
-    @property
-    def has_estimates(self) -> bool:
-        """Return true if distances of some of its vectors are estimated."""
-        return any(its.has_estimates for its in self.passages.values())
 
     def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
         """Return number → version of those of these memories that are here."""

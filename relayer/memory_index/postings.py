@@ -61,8 +61,11 @@ class Postings:
 
         One token's entries stand behind another's.
         """
-        begins, ends = self._bounds(tokens)
-        which = np.arange(len(tokens)).repeat(ends - begins)
+        return self.entries(*self.bounds(tokens))
+
+    def entries(self, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Frequencies]:
+        """Return the same of tokens whose entries begin and end there."""
+        which = np.arange(len(begins)).repeat(ends - begins)
         places = zip(begins.tolist(), ends.tolist(), strict=True)
         slices = [slice(begin, end) for begin, end in places if begin < end]
         at = np.concatenate([self.at[:0], *(self.at[part] for part in slices)])
@@ -71,12 +74,12 @@ class Postings:
 
     def has(self, tokens: Ints) -> Bools:
         """Return which of these tokens have entries."""
-        begins, ends = self._bounds(tokens)
+        begins, ends = self.bounds(tokens)
         return np.asarray(begins < ends)
 
     def count(self, tokens: Ints) -> int:
         """Count the entries of these tokens."""
-        begins, ends = self._bounds(tokens)
+        begins, ends = self.bounds(tokens)
         return int((ends - begins).sum())
 
     def keep(self, kept: Bools, moved: Ints | None) -> "Postings":
@@ -99,7 +102,7 @@ class Postings:
         counts = np.zeros(len(words), np.int64)
         for part in (self, more):
             counts[words.searchsorted(part.words)] += part._counts
-        places = self._bounds(more.words)[1].repeat(more._counts)
+        places = self.bounds(more.words)[1].repeat(more._counts)
         return Postings(
             words,
             counts.cumsum().astype(np.int32),
@@ -107,7 +110,7 @@ class Postings:
             np.insert(self.frequencies, places, more.frequencies),
         )
 
-    def _bounds(self, tokens: Ints) -> tuple[Ints, Ints]:
+    def bounds(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return (t,) where the entries of these tokens begin and end; for none, the same."""
         at = self.words.searchsorted(tokens)
         begins = np.zeros(len(at), np.int64)
