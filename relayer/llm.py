@@ -105,12 +105,14 @@ class LanguageModel:
         schema: dict[str, object],
         fit: Fit[T],
         patient: bool = False,
+        brief: bool = False,
     ) -> T:
         """Return what `fit` makes of the value in the model's answer to `user`.
 
         `fit` returns None for a value that is no answer; it is run in another thread. The schema
         is asked for as strictly as the endpoint can hold the model to it; the prompt has to say in
-        words what is wanted. With `patient` no request waits for the answer.
+        words what is wanted. With `patient` no request waits for the answer. That of a `brief`
+        question is so short that it does not tell how long others take.
 
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
@@ -120,7 +122,7 @@ class LanguageModel:
         """
         until = self._until(PATIENCE if patient else 1)
         question = _Question(system, user, schema_name, schema)
-        outcome = await self._ask_timed(question, until)
+        outcome = await (self._completion if brief else self._ask_timed)(question, until)
         if isinstance(outcome, _Failure):
             outcome = await self._judge(outcome, question, until) if patient else outcome
             raise _error(outcome)

@@ -27,6 +27,7 @@ from relayer.memories.analysis import Analysis, Extractors
 from relayer.memories.answerer import Answerer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
+from relayer.memories.deep_recall import DeepRecaller
 from relayer.memories.deletion import Deletion
 from relayer.memories.derivation import Deriver
 from relayer.memories.episode_facts import EpisodeFacts
@@ -88,6 +89,7 @@ class Services:
     state_changer: StateChanger
     episodes: Episodes
     recaller: RecallService
+    deep_recaller: DeepRecaller
     memory_index: MemoryIndex
     indexer: Indexer
     index_chooser: IndexChooser
@@ -182,6 +184,7 @@ def build_services(
         state_changer=_state_changer(parts),
         episodes=Episodes(database=database, opener=opener, namespaces=namespaces),
         recaller=recaller,
+        deep_recaller=_deep_recaller(parts, recaller, settings.request_timeout_s),
         memory_index=memory_index,
         indexer=indexer,
         index_chooser=IndexChooser(ledger=storage.ledger, namespaces=namespaces),
@@ -333,6 +336,18 @@ def _recaller(parts: _Parts, embedders: Embedders, resident: MemoryIndex) -> Rec
         namespaces=storage.namespaces,
         embedder=QueryEmbedder(database=storage.database, embedders=embedders),
         resident=resident,
+    )
+
+
+def _deep_recaller(
+    parts: _Parts, recaller: RecallService, request_timeout_s: float
+) -> DeepRecaller:
+    return DeepRecaller(
+        recaller=recaller,
+        model=parts.language_model,
+        accounts=parts.storage.accounts,
+        custody=parts.storage.custody,
+        request_timeout_s=request_timeout_s,
     )
 
 

@@ -266,7 +266,7 @@ def _object(request: Received, allowed: set[str]) -> dict[str, Any]:
 
 def _answer(asked: dict[str, Any]) -> str:
     """Return the answer of the rules: facts for an extraction, the first memory for a question, the
-    first episode for a summary, and no procedures."""
+    first episode for a summary, and neither procedures nor further looks."""
     prompt = "\n".join(text_of(message) for message in asked["messages"])
     user = text_of(asked["messages"][-1])
     is_question = "<question>" in user or "<conversation>" not in user
@@ -280,6 +280,8 @@ def _answer(asked: dict[str, Any]) -> str:
         return json.dumps({"summary": shown[0]})
     if schema == "procedures":
         return json.dumps({"procedures": []})
+    if schema == "looks":
+        return json.dumps({"looks": []})
     if '"facts"' not in prompt and "json_schema" not in str(wanted):
         return "{}"
     return json.dumps({"facts": [_fact(text) for text in _stated(_fenced(user, "conversation"))]})

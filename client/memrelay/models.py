@@ -99,13 +99,15 @@ class Explanation(Answer):
     """The reasons why a memory was found: measures, and the parts whose sum is its score.
 
     `cosine` is the similarity of the nearest passage, None without a vector yet; `keyword` the
-    relevance by words, 0 to 1; `matched` the words of the query that it has.
+    relevance by words, 0 to 1; `matched` the words of the query that it has. Of a recall with
+    further looks, `look` is the number of the one that found it, 0 of the query itself.
     """
 
     cosine: float | None = None
     keyword: float = 0.0
     matched: tuple[str, ...] = ()
     parts: Mapping[str, float]  # meaning, words, neighbours, speaker, period, …
+    look: int | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +156,25 @@ class Memory(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FurtherLooks(Answer):
+    """The further looks that a language model planned for a query: how many were taken.
+
+    `degraded` says why they are not all, None if they are. Explained, `texts` are what was looked
+    for, the first look first.
+    """
+
+    looks: int
+    degraded: str | None = None
+    texts: tuple[str, ...] | None = sometimes()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recalled(Answer):
     """The memories that fit a query, best first; `dropped_count` could not be opened.
 
     With a budget, `tokens` is what the texts have together, and `left_out` how many did not fit.
-    `estimated` is true where distances of memories that are not shown were estimates.
+    `estimated` is true where distances of memories that are not shown were estimates. `deep` is
+    there where further looks were asked for.
     """
 
     results: tuple[Memory, ...]
@@ -168,6 +184,7 @@ class Recalled(Answer):
     estimated: bool = False
     tokens: int | None = sometimes()
     left_out: int | None = sometimes()
+    deep: FurtherLooks | None = field(default=None, metadata={ABSENT: True})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,8 @@ log = logging.getLogger("relayer.checks")
 PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
 WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+# Route option: what a body makes its request count, where that is more than the weight.
+WEIGH: Final = "weigh"
 TEXT: Final = "text"  # route option: its body is text to be indexed, and counts by its length, too
 # Route option: what an owner takes rights away by; other keys of the account cannot use it up.
 REVOKING: Final = "revoking"
@@ -288,6 +290,8 @@ class Guard:
         message = request.message(str(scope.get("method", "")), path_to_verify(scope), body)
         check_signature(request, message)
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
+        if weigh := handler.opt.get(WEIGH):
+            weight = max(weight, int(weigh(body)))
         if handler.opt.get(TEXT):
             weight = weight_with_text(self._settings, weight, len(body))
         if founding:

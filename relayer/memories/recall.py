@@ -55,11 +55,17 @@ Spans = Sequence[tuple[datetime, datetime]]
 
 @dataclass(frozen=True)
 class RecalledMemory:
-    """One recalled memory and why; `tokens` is its length, where a budget was given."""
+    """One recalled memory and why.
+
+    Attributes:
+        tokens: its length, where a budget was given.
+        look: the number of the further look that found it, 0 of the query itself.
+    """
 
     memory: Memory
     hit: Hit
     tokens: int | None = None
+    look: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,14 +162,17 @@ class RecallService:
         ranking, found, dropped = await self._find(caller, query)
         if ranking.known is not None:
             self._understanding.note(ranking.known)
-        if query.max_tokens is None:
-            return Recalled(found, dropped, ranking.degraded, estimated=ranking.estimated)
+        recalled = Recalled(found, dropped, ranking.degraded, estimated=ranking.estimated)
+        return await self.keep_within(recalled, query.max_tokens)
+
+    async def keep_within(self, recalled: Recalled, tokens_max: int | None) -> Recalled:
+        """Return what of an answer fits into a budget; all of it where there is none."""
+        if tokens_max is None:
+            return recalled
         # Counting takes a second for each megabyte, and others are waiting for this loop.
-        kept, tokens = await asyncio.to_thread(self._within_budget, found, query.max_tokens)
-        left_out = len(found) - len(kept)
-        return Recalled(
-            kept, dropped, ranking.degraded, tokens, left_out, estimated=ranking.estimated
-        )
+        kept, tokens = await asyncio.to_thread(self._within_budget, recalled.found, tokens_max)
+        left_out = len(recalled.found) - len(kept)
+        return replace(recalled, found=kept, tokens=tokens, left_out=left_out)
 
     async def _find(
         self, caller: Caller, query: Query

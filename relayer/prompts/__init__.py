@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Final
 
-PROMPT_VERSIONS: Final = {"extract": "4", "ask": "2", "summarise": "1", "procedures": "1"}
+PROMPT_VERSIONS: Final = {
+    "extract": "4",
+    "ask": "2",
+    "looks": "1",
+    "summarise": "1",
+    "procedures": "1",
+}
 
 
 def system_prompt(name: str) -> str:
@@ -39,3 +45,13 @@ def ask_prompt(question: str, memories: Sequence[str]) -> tuple[str, str]:
     """Return (system, user) to answer `question` from `memories`, framed as untrusted data."""
     notes = fence("memories", number_lines(memories) or "(none)")
     return system_prompt("ask"), f"{notes}\n\n{fence('question', question)}"
+
+
+def looks_prompt(day: str, question: str, notes: Sequence[str]) -> tuple[str, str]:
+    """Return (system, user) to plan further looks for `question`, asked on `day`, ISO 8601.
+
+    `notes` are what was found for it, framed as untrusted data.
+    """
+    shown = fence("notes", number_lines(notes) or "(none)")
+    asked = f"{fence('date', day)}\n\n{shown}\n\n{fence('question', question)}"
+    return system_prompt("looks"), asked

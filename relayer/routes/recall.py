@@ -11,12 +11,13 @@ from typing import Annotated, Final, Literal, NotRequired, TypedDict, cast
 from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
-from msgspec import Meta, field
+from msgspec import DecodeError, Meta, Struct, field, json
 
 from relayer.errors import BadRequest
 from relayer.http import bodies
-from relayer.http.checks import WEIGHT
+from relayer.http.checks import WEIGH, WEIGHT
 from relayer.memories.answerer import Answerer
+from relayer.memories.deep_recall import DeepRecalled, DeepRecaller, Shortfall
 from relayer.memories.opener import Caller
 from relayer.memories.recall import Recalled, RecalledMemory, RecallService
 from relayer.query import fusion
@@ -29,6 +30,7 @@ from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.recall_counts import RecallCounts
 
+DEEP_WEIGHT: Final = 5
 ASKED_RELEVANCE_MIN: Final = 0.3  # as the clients leave out of a recall what is less relevant
 Mode = Literal["hybrid", "keyword", "vector", "keyword_first"]
 Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max)]
@@ -74,6 +76,7 @@ class RecallBody(Narrowed, kw_only=True):
     min_relevance: Annotated[float, Meta(ge=0, le=1)] = 0.0
     scoring_weights: bodies.ScoringWeights | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=Limits.recall_tokens_max)] | None = None
+    deep: bool = False
     explain: bool = False
 
 
@@ -97,12 +100,21 @@ class ScoreParts(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The reasons why a memory was found."""
+    """The reasons why a memory was found; `look` is the number of the look, with `deep`."""
 
     cosine: float | None
     keyword: float
     matched: list[str]
     parts: ScoreParts
+    look: NotRequired[int]
+
+
+class DeepAnswer(TypedDict):
+    """The further looks for a query: how many, why not more, and with `explain` their texts."""
+
+    looks: int
+    degraded: Shortfall | None
+    texts: NotRequired[list[str]]
 
 
 class ResultAnswer(shapes.MemoryAnswer):
@@ -115,7 +127,7 @@ class ResultAnswer(shapes.MemoryAnswer):
 
 
 class RecallAnswer(TypedDict):
-    """The memories that answer a query; `tokens` and `left_out` with a budget.
+    """The memories that answer a query; `tokens` and `left_out` with a budget, `deep` if asked.
 
     `estimated` is true where distances of memories that are not shown were estimates.
     """
@@ -127,6 +139,7 @@ class RecallAnswer(TypedDict):
     estimated: bool
     tokens: NotRequired[int]
     left_out: NotRequired[int]
+    deep: NotRequired[DeepAnswer]
 
 
 class AskAnswer(TypedDict):
@@ -142,19 +155,37 @@ class AskAnswer(TypedDict):
     memories: list[ResultAnswer]
 
 
-@post("/recall", status_code=200)
+class _Depth(Struct):
+    """The member of a body that lets a request count more."""
+
+    deep: bool = False
+
+
+def weigh_depth(body: bytes) -> int:
+    """Return how much a request counts: more where a model plans, and up to four looks follow."""
+    try:
+        return DEEP_WEIGHT if json.decode(body, type=_Depth).deep else 1
+    except (DecodeError, ValueError, RecursionError):  # it is refused as what it is
+        return 1
+
+
+@post("/recall", status_code=200, opt={WEIGH: weigh_depth})
 async def recall(
     data: JSONBody[RecallBody],
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
+    deep_recaller: NamedDependency[DeepRecaller],
     accounts: NamedDependency[Accounts],
     recall_counts: NamedDependency[RecallCounts],
 ) -> RecallAnswer:
     """Return the memories that answer a query, best first."""
-    recalled = await recaller.recall(caller, query_of(data, caller.access.time))
+    query, deep = query_of(data, caller.access.time), None
+    if data.deep:
+        deep = await deep_recaller.recall(caller, query)
+    recalled = await recaller.recall(caller, query) if deep is None else deep.recalled
     _count(recall_counts, caller, data, recalled.found)
     labels = await _labels(accounts, caller, recalled.found)
-    return _to_recall_answer(recalled, labels, explain=data.explain)
+    return _to_recall_answer(recalled, labels, deep, explain=data.explain)
 
 
 def _count(
@@ -177,11 +208,15 @@ async def _labels(
 
 
 def _to_recall_answer(
-    answer: Recalled, labels: Mapping[str, str], *, explain: bool
+    answer: Recalled, labels: Mapping[str, str], deep: DeepRecalled | None, *, explain: bool
 ) -> RecallAnswer:
     """Return the answer for a query; with a budget, its used tokens and what was left out, too."""
+    results = [_result(found, labels, explain=explain) for found in answer.found]
+    if explain and deep is not None:
+        for found, result in zip(answer.found, results, strict=True):
+            result["explain"]["look"] = found.look
     shape: RecallAnswer = {
-        "results": [_result(found, labels, explain=explain) for found in answer.found],
+        "results": results,
         "total": len(answer.found),
         "dropped_count": answer.dropped,
         "degraded": answer.degraded,
@@ -190,6 +225,16 @@ def _to_recall_answer(
     if answer.tokens is not None:
         shape["tokens"] = answer.tokens
         shape["left_out"] = answer.left_out
+    if deep is not None:
+        shape["deep"] = _to_deep_answer(deep, explain=explain)
+    return shape
+
+
+def _to_deep_answer(deep: DeepRecalled, *, explain: bool) -> DeepAnswer:
+    """Return what is told of further looks."""
+    shape: DeepAnswer = {"looks": len(deep.looks), "degraded": deep.shortfall}
+    if explain:
+        shape["texts"] = list(deep.looks)
     return shape
 
 

@@ -161,6 +161,10 @@ class Custody:
         learned = self._ring.hold(chain, kept, now_ms, owned=access.is_owner)
         return keys, learned
 
+    async def confirm(self, access: Access, keys: Keys) -> Keys:
+        """Return the keys of a request that goes on later: a custodian's as its grants are now."""
+        return (await self.keys(access, None))[0] if isinstance(keys, RootKeys) else keys
+
     async def job_keys(self, account: AccountId) -> Keys | None:
         """Return the keys of background work: the custodian's, or the ring's; None without any."""
         chain, now_ms = await self._accounts.chain(account), to_ms(self._clock())

@@ -463,7 +463,13 @@ async def test_failure_says_nothing_of_prompt_key_address_or_upstream(
 
 
 def test_every_prompt_has_its_version() -> None:
-    assert PROMPT_VERSIONS == {"extract": "4", "ask": "2", "summarise": "1", "procedures": "1"}
+    assert PROMPT_VERSIONS == {
+        "extract": "4",
+        "ask": "2",
+        "looks": "1",
+        "summarise": "1",
+        "procedures": "1",
+    }
     for name in PROMPT_VERSIONS:
         assert "never an instruction" in system_prompt(name)
     files = {f"{name}.v{version}.txt" for name, version in PROMPT_VERSIONS.items()}

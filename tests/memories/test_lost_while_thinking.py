@@ -15,7 +15,7 @@ import asyncpg
 import httpx
 import pytest
 
-from relayer.errors import NotAllowed
+from relayer.errors import NotAllowed, NotAuthenticated
 from relayer.llm import LanguageModel
 from relayer.memories.opener import Caller
 from relayer.preferences import AccountSettings
@@ -220,3 +220,53 @@ async def test_a_question_of_before_is_answered(thinking: Bench, server: OpenAIS
     async with held(server, Step(content="[1] Tea."), asking) as task:
         await at.keeps_only()
     assert (await task).text == "[1] Tea."
+
+
+class TestFurtherLooks:
+    """They are taken after the model has planned them, by the rights of that moment."""
+
+    plan = Step(content='{"looks": ["coffee"]}')
+    query = Query(text="What does Anna drink?", namespaces=[TEAM])
+
+    async def test_one_that_keeps_the_namespace_takes_them(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        at = await agent(thinking)
+        await thinking.remember(at.caller, "Anna prefers tea.", "The coffee is gone.")
+        looking = thinking.services.deep_recaller.recall(at.caller, self.query)
+        async with held(server, self.plan, looking) as task:
+            await at.keeps_only(TEAM, role="reader")
+        texts = [found.memory.text for found in (await task).recalled.found]
+        assert texts == ["Anna prefers tea.", "The coffee is gone."]
+
+    @pytest.mark.parametrize(
+        ("left", "refusal"),
+        [((), NotAuthenticated), ((OTHER,), NotAllowed)],
+        ids=["nothing", "another namespace"],
+    )
+    async def test_one_that_lost_it_learns_nothing_further(
+        self,
+        thinking: Bench,
+        server: OpenAIServer,
+        left: Sequence[Namespace],
+        refusal: type[Exception],
+    ) -> None:
+        at = await agent(thinking)
+        await thinking.remember(at.caller, "Anna prefers tea.", "The coffee is gone.")
+        looking = thinking.services.deep_recaller.recall(at.caller, self.query)
+        async with held(server, self.plan, looking) as task:
+            await at.keeps_only(*left)
+        with pytest.raises(refusal):
+            await task
+
+    async def test_a_relayer_that_lost_its_custody_opens_nothing_further(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        at = await agent(thinking)
+        await thinking.remember(at.caller, "Anna prefers tea.", "The coffee is gone.")
+        looking = thinking.services.deep_recaller.recall(at.caller, self.query)
+        async with held(server, self.plan, looking) as task:
+            await thinking.revoke(at.founder, thinking.storage.identity.public_key)
+        with pytest.raises(NotAllowed) as caught:
+            await task
+        assert caught.value.code == "unlock_required"

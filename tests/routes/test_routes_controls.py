@@ -92,6 +92,7 @@ CONTROLS: list[tuple[Answer, str]] = [
     ({"max_tokens": 100_001}, ""),
     ({"max_tokens": 1.5}, ""),
     ({"explain": 1}, ""),
+    ({"deep": 1}, ""),
 ]
 REFUSED = [("/v1/recall", *case) for case in NARROWING + CONTROLS]
 REFUSED += [("/v1/ask", *case) for case in [*NARROWING, *CONTROLS[:2]]]

@@ -59,6 +59,7 @@ NOTHING: Final = frozenset(
     scoring_weights semantic recency recency_half_life_days items part dry_run pinned stale
     review state revision ttl_s events active new_secret follow redact contradictions
     low_confidence keep_turns consolidate_every_h sort index speaker count_recalls never_recalled
+    deep
     """.split()
 )
 

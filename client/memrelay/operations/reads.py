@@ -126,6 +126,7 @@ class Reads:
         min_relevance: float | None = MIN_RELEVANCE,
         scoring_weights: Mapping[str, float] | None = None,
         max_tokens: int | None = None,
+        deep: bool | None = None,
         explain: bool | None = None,
     ) -> Operation[Recalled]:
         """Return the memories that fit a query, best first.
@@ -153,6 +154,7 @@ class Reads:
             "min_relevance": min_relevance,
             "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
             "max_tokens": max_tokens,
+            "deep": deep,
             "explain": explain,
             **_build_narrowing(kinds, tags, after, before, as_of),
         }
