@@ -35,7 +35,7 @@ from relayer.sealed import envelope
 from relayer.sealed.index_record import open_record, quantise, seal_record
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
-from relayer.tenants.access import unasked
+from relayer.tenants.accounts import unasked
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION
 

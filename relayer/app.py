@@ -41,8 +41,7 @@ from relayer.sealed.keys import Identity
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.granting import Granting
 from relayer.tenants.recall_counts import RecallCounts
 from relayer.tenants.unlock_directory import UnlockDirectory

@@ -15,7 +15,7 @@ from relayer.sealed import envelope
 from relayer.sealed.grants import Grant, issue_grant, issue_revocation
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey, Root
 from relayer.sealed.primitives import CryptoError, random_key
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.rotation import Rotated
 from relayer.upkeep import provision
 from tests.services import TEAM, Bench, access_of

@@ -38,7 +38,7 @@ from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64,
 from relayer.services import Services, build_services
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.upkeep import provision
 from tests.optional import unwrap
 

@@ -37,7 +37,7 @@ from relayer.portable import (
 from relayer.preferences import parse_settings
 from relayer.sealed.keys import AccountId, Identity
 from relayer.sealed.primitives import to_base64url
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 Part = Literal["account", "grants", "namespaces", "memories", "episodes", "receipts", "tombstones"]
 ROWS: Final = 100

@@ -16,8 +16,7 @@ from relayer.portable import MovedGrant
 from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.granting import Granting
 from relayer.tenants.new_grants import check_bounds
 from relayer.tenants.rotation import Needs

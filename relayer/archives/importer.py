@@ -39,8 +39,7 @@ from relayer.sealed.keys import Namespace, settled_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.ledger import Ledger, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 

@@ -28,7 +28,7 @@ from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State, is_former_name
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import NamespaceEntry
 

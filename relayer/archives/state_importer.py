@@ -23,7 +23,7 @@ from relayer.journal.states import STATE, Change, change_states, state_after
 from relayer.portable import MovedState
 from relayer.record import state_of
 from relayer.sealed.keys import Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 
 

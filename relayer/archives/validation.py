@@ -31,7 +31,7 @@ from relayer.sealed import envelope
 from relayer.sealed.foreign import is_foreign
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import NamespaceEntry
 
 IMPORTED: Final = "imported"

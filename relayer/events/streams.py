@@ -30,8 +30,7 @@ from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import chain_hash, open_receipt
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 
 POLL_S: Final = 1.0
 BEAT_S: Final = 15.0

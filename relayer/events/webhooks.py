@@ -21,7 +21,7 @@ from relayer.sealed.at_rest import open_at_rest, seal_at_rest
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 
 PREFIX: Final = "whsec_"  # of secrets, so that they are recognised where they do not belong

@@ -1,6 +1,6 @@
 """The checks every signed request passes, in order, and the guard that runs them before any route.
 
-Not here: what a key may do in a namespace (`tenants.access`), the unlock header
+Not here: what a key may do in a namespace (`tenants.accounts`), the unlock header
 (`tenants/custody.py`).
 
     1. The headers are there, once each, and strictly formed.
@@ -64,8 +64,7 @@ from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
 from relayer.telemetry.instruments import time_stage
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, LookUp
+from relayer.tenants.accounts import Access, Accounts, LookUp
 from relayer.tenants.key_uses import KeyUses
 
 log = logging.getLogger("relayer.checks")

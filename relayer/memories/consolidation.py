@@ -30,8 +30,7 @@ from relayer.memories.derivation import Deriver
 from relayer.memories.duplicates import Merge
 from relayer.record import new_id
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.custody import Keys
 from relayer.tenants.ledger import Ledger
 

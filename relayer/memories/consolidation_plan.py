@@ -26,7 +26,7 @@ from relayer.memories.sealed_drafts import without_secrets
 from relayer.record import Draft, new_id
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Keys
 
 COMPARED_AT_ONCE: Final = 20  # in one statement

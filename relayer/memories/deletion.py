@@ -30,7 +30,7 @@ from relayer.memories.opener import Caller
 from relayer.memories.record_search import RecordSearch
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import NamespaceEntry
 

@@ -20,7 +20,7 @@ from relayer.errors import Corrupted, NotFound
 from relayer.memories.opener import Caller, Opener
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import Namespaces
 
 PagePosition = tuple[datetime, uuid.UUID]

@@ -27,7 +27,7 @@ from relayer.record import name_when_gone
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.receipts import Receipt
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 
 FORGET: Final = "forget"

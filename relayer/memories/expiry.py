@@ -16,7 +16,7 @@ from relayer.database.pool import Database
 from relayer.errors import NotFound, RelayerError
 from relayer.memories.eraser import Eraser
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 

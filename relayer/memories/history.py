@@ -15,7 +15,7 @@ from relayer.errors import Corrupted, NotFound
 from relayer.memories.opener import Caller, Opener, readable, take_fitting
 from relayer.record import Memory
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 EVERY_REVISION: Final = 2**31 - 1
 

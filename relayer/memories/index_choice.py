@@ -36,7 +36,7 @@ from relayer.sealed.index_record import (
 )
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Keys, LentKeys
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces

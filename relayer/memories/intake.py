@@ -53,7 +53,7 @@ from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.telemetry.instruments import time_stage
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Keys
 from relayer.tenants.ledger import Stale, retry_stale
 from relayer.tenants.namespaces import Namespaces

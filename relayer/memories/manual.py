@@ -43,7 +43,7 @@ from relayer.sealed.index_record import IndexRecord, quantise, seal_record
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 ONLY_NEARNESS: Final = Weights()

@@ -23,7 +23,7 @@ from relayer.memories.record_search import RecordSearch
 from relayer.record import Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 MATCHES_MAX: Final = 10  # ids that begin alike: a person is to give more digits
 LAST_SEQ: Final = 2**63 - 1

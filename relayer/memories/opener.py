@@ -19,7 +19,7 @@ from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.tenants.access import Access, check_newest
+from relayer.tenants.accounts import Access, check_newest
 from relayer.tenants.custody import Keys
 
 log = logging.getLogger("relayer.opening")

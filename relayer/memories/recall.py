@@ -37,7 +37,7 @@ from relayer.record import Memory
 from relayer.redact import redact
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.telemetry.instruments import time_stage
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import Namespaces
 
 ANSWER_BYTES_MAX: Final = 16 * 2**20  # sealed, of what is opened for one answer

@@ -18,7 +18,7 @@ from relayer.journal.states import Change
 from relayer.record import REJECTED, Draft, Life, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import NamespaceEntry
 
 

@@ -31,7 +31,7 @@ from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.settings import Limits
-from relayer.tenants.access import Access, check_newest
+from relayer.tenants.accounts import Access, check_newest
 from relayer.tenants.ledger import Ledger, Stale, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION

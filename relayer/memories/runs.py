@@ -27,7 +27,7 @@ from relayer.memories.eraser import erase_in
 from relayer.memories.opener import Caller
 from relayer.record import PENDING, new_id
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
 

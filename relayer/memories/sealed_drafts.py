@@ -19,7 +19,7 @@ from relayer.sealed import envelope, index
 from relayer.sealed.index_record import IndexRecord, seal_record
 from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import words
 

@@ -20,7 +20,7 @@ from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Keys
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 

@@ -18,7 +18,7 @@ from relayer.memories.eraser import Eraser, erase_made_of
 from relayer.memories.opener import readable
 from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.ledger import Ledger
 
 

@@ -37,7 +37,7 @@ from relayer.preferences import AccountSettings
 from relayer.record import Draft, Life, name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.settings import Limits
-from relayer.tenants.access import Access, check_newest
+from relayer.tenants.accounts import Access, check_newest
 from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.words import INDEX_VERSION

@@ -36,7 +36,7 @@ from relayer.memory_index.rows import RecentRows
 from relayer.memory_index.sealed import SealedNamespaces
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import count_lookups
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 log = logging.getLogger("relayer.memory_index")
 

@@ -31,7 +31,7 @@ from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, 
 from relayer.memory_index.records import OpenedPages, has_records, open_pages
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.telemetry.instruments import count_lookups
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 log = logging.getLogger("relayer.memory_index")
 

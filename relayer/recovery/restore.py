@@ -39,7 +39,7 @@ from relayer.recovery.orphans import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
 from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import Namespaces

@@ -28,8 +28,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import check_account, check_relayer, decode_signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.closing import Closing
 from relayer.tenants.granting import Granting
 from relayer.tenants.recall_counts import RecallCounts

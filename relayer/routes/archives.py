@@ -31,7 +31,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer, parse_id
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 
 class ImportBody(bodies.Change):

@@ -24,7 +24,7 @@ from relayer.memories.memory import LAST_SEQ
 from relayer.sealed.keys import Identity, Namespace, parse_account
 from relayer.sealed.primitives import CryptoError, from_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 PageLimit = Annotated[int, QueryParameter(ge=1, le=Limits.page_limit_max)]
 

@@ -23,7 +23,7 @@ from relayer.memories.runs import Runs
 from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, check_relayer, maybe_id, parse_id
 from relayer.sealed.keys import Identity
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 
 class ConsolidateBody(bodies.Change):

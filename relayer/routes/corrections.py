@@ -30,8 +30,7 @@ from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_s
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 
 EDITABLE: Final = (
     "text", "kind", "tags", "source", "event_time", "metadata", "importance", "confidence",

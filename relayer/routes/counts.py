@@ -21,8 +21,7 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.routes import shapes
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.recall_counts import RecallCounts
 
 MOST_RECALLED: Final = 10  # shown; each may be fetched then

@@ -23,7 +23,7 @@ from relayer.routes.arguments import check_relayer, maybe_id, namespace_in_path,
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 NIL: Final = uuid.UUID(int=0)  # no memory has it
 

@@ -29,7 +29,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 LAST_EVENT: Final = "last-event-id"
 PLACE: Final = rf"^[0-9]{{1,18}}(-[0-9a-f]{{{PLACE_DIGITS}}})?$"

@@ -20,8 +20,7 @@ from relayer.routes.arguments import check_relayer, decode_signed_object
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, KeyEntry
+from relayer.tenants.accounts import Access, Accounts, KeyEntry
 from relayer.tenants.granting import Granting
 from relayer.tenants.rotation import Choice, Rotations
 from relayer.tenants.rotation_progress import NamespaceProgress, Problem, Progress

@@ -38,8 +38,7 @@ from relayer.routes.arguments import (
 )
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.recall_counts import RecallCounts
 
 

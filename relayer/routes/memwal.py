@@ -36,7 +36,7 @@ from relayer.routes.arguments import check_account, maybe_id
 from relayer.routes.namespaces import StatsAnswer, namespace_stats
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.recall_counts import RecallCounts
 
 NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer

@@ -24,7 +24,7 @@ from relayer.routes.memwal import MemwalScoringWeights, Tolerant
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.recall_counts import RecallCounts
 
 Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]

@@ -26,7 +26,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import check_relayer, namespace_in_path
 from relayer.sealed.keys import Identity, Namespace
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 
 class RestoreBody(bodies.Change):

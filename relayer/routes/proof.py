@@ -24,7 +24,7 @@ from relayer.sealed import envelope
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.primitives import CryptoError, to_base64
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.proof import Blobs, Inventory, Proof, require_whole
 from relayer.tenants.unlock_directory import UnlockDirectory
 

@@ -23,7 +23,7 @@ from relayer.errors import NotFound, RelayerError
 from relayer.journal.outbox import Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId, PublicKey
-from relayer.tenants.access import Access, unasked
+from relayer.tenants.accounts import Access, unasked
 from relayer.tenants.ledger import Ledger
 
 log = logging.getLogger("relayer.closing")

@@ -24,8 +24,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
 from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
 from relayer.telemetry.instruments import count_lookups
-from relayer.tenants.access import OUTDATED, Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import OUTDATED, Access, Accounts
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.ring import KeyRing
 from relayer.tenants.unlock_cache import UnlockCache

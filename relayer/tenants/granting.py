@@ -33,8 +33,7 @@ from relayer.sealed.named import NamedKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
-from relayer.tenants.access import Access, unasked
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts, unasked
 from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.new_grants import (

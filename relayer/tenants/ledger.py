@@ -20,8 +20,7 @@ from relayer.errors import Unavailable
 from relayer.journal.changes import AccountChange, Operation, Signing
 from relayer.journal.outbox import Outbox
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
-from relayer.tenants.access import Access, unasked
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts, unasked
 
 RACES_MAX: Final = 5  # attempts at a change that others overtake
 T = TypeVar("T")

@@ -30,8 +30,7 @@ from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.named import NamedKey
 from relayer.settings import Limits
 from relayer.telemetry.instruments import count_lookups
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.ledger import Ledger
 
 CACHED_MAX: Final = 50_000

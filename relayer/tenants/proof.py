@@ -22,7 +22,7 @@ from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import Checkpoint, sign_checkpoint
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 
 EPISODES: Final = "e"  # begins the cursor of an inventory's second part
 _AT_ONCE: Final = 8  # blobs read before the size of an answer is looked at again

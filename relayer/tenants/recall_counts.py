@@ -18,7 +18,7 @@ from relayer.database.pool import Database, Row
 from relayer.database.recall_counts import NEVER, RecallCount
 from relayer.errors import BadRequest
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.regular_storing import store_regularly
 
 log = logging.getLogger("relayer.recalls")

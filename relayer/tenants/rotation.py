@@ -28,8 +28,7 @@ from relayer.sealed.grants import (
 )
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.custody import Custody
 from relayer.tenants.granting import Granting
 from relayer.tenants.new_grants import (

@@ -22,8 +22,7 @@ from relayer.sealed import envelope
 from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.custody import Custody, Keys
 
 Problem = Literal["missing", "later"]

@@ -20,7 +20,7 @@ from relayer.preferences import HOURS_MAX
 from relayer.record import new_id
 from relayer.sealed.envelope import blob_id
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from tests.erasing import keep_turn
 from tests.moving import EMPTY, POSTINGS, ROWS, VECTORS, everything, founded, here, packed, there
 from tests.reindex_scene import models_of

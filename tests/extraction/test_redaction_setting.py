@@ -20,7 +20,7 @@ from relayer.record import Draft
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Settings
 from relayer.storage import Storage
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.lifespan import living

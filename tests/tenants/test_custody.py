@@ -15,7 +15,7 @@ from relayer.sealed.keys import Identity, Namespace, NamespaceKey, account_text
 from relayer.sealed.objects import open_object, strict_json
 from relayer.sealed.primitives import from_base64url, random_key, to_base64, to_base64url
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.accounts import Access
 from relayer.tenants.custody import Custody, LentKeys
 from relayer.upkeep import provision
 from tests.services import OTHER, TEAM, Bench, access_of, box_unlock, new_identity
