@@ -83,6 +83,7 @@ class Services:
 
     embedders: Embedders
     memory: MemoryService
+    intake: Intake
     reviser: Reviser
     histories: Histories
     reviewer: Reviewer
@@ -178,6 +179,7 @@ def build_services(
     return Services(
         embedders=embedders,
         memory=_memory(parts, records, deletion),
+        intake=parts.intake,
         reviser=_reviser(parts),
         histories=Histories(database=database, opener=opener),
         reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces),
@@ -284,7 +286,6 @@ def _memory(parts: _Parts, records: RecordSearch, deletion: Deletion) -> MemoryS
         database=parts.storage.database,
         opener=parts.opener,
         records=records,
-        intake=parts.intake,
         deletion=deletion,
     )
 

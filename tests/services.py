@@ -168,7 +168,7 @@ class Bench:
 
     async def stored(self, caller: Caller, drafts: Sequence[Draft]) -> Remembered:
         """What became of drafts."""
-        return await self.services.memory.remember(caller, drafts, route="remember")
+        return await self.services.intake.remember(caller, drafts, route="remember")
 
     async def embed(self, caller: Caller, items: Sequence[Stored]) -> None:
         """Do the work of the embedding job now."""

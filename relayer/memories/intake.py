@@ -1,4 +1,4 @@
-"""The order of steps of a write.
+"""The order of steps of a write: remember, and the facts of a conversation.
 
     1. `_prepare`: redact each draft; make its fingerprints and the marks of its idempotency key.
     2. `_recognise`: tell by those which drafts came before (`recognition.py`).
@@ -6,7 +6,9 @@
     4. `_store`: everything in one transaction (`writer.py`). Where another write came in between,
        it begins again with 2.
 
-Not here: who may write (`memory.py`), what a fact is (`analysis.py`).
+Not here: what a fact is (`analysis.py`).
+
+- A memory is acknowledged only after everything it needs is committed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +22,7 @@ from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database
 from relayer.errors import QuotaExceeded
+from relayer.memories.opener import Caller
 from relayer.memories.recognition import (
     Known,
     Prepared,
@@ -99,18 +102,21 @@ class Intake:
         self._writer = writer
 
     @time_stage("remember.whole")
-    async def write(
-        self, access: Access, keys: Keys, drafts: Sequence[Draft], *, op: str, route: str
-    ) -> Remembered:
+    async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
         """Store what is new of these drafts; when this returns it is durable and found by keyword.
 
         Raises:
+            NotAllowed: not a writer of a namespace, or its key is missing.
             Conflict: an idempotency key came back with another text.
             QuotaExceeded: the account is full.
             TooLarge: a text has too many different words.
             Unavailable: others said the same each time.
         """
-        submission = await self.prepare(access, keys, drafts, op=op, route=route)
+        for draft in drafts:
+            caller.access.require(draft.namespace, "writer")
+        submission = await self.prepare(
+            caller.access, caller.keys, drafts, op="remember", route=route
+        )
         return await retry_stale(partial(self.attempt, submission), CONTENDED)
 
     async def prepare(

@@ -1,10 +1,9 @@
-"""The order of steps of remember, list, get and forget; nothing else.
+"""The order of steps of list, get and forget; nothing else.
 
-Not here: what the steps do (`writer`, `opener`, `database`), recall (`recall.py`), extraction
-(`analysis.py`), request checks (`http/checks.py`).
+Not here: what the steps do (`opener`, `database`), remember (`intake.py`), recall (`recall.py`),
+extraction (`analysis.py`), request checks (`http/checks.py`).
 
 - Whoever calls has passed the guard; every method still asks `Access` about each namespace.
-- A memory is acknowledged only after everything it needs is committed.
 """
 
 import uuid
@@ -17,10 +16,9 @@ from relayer.database import memories as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.memories.deletion import Deletion
-from relayer.memories.intake import Intake, Remembered
 from relayer.memories.opener import Caller, Opener, Page, next_cursor, readable, take_fitting
 from relayer.memories.record_search import RecordSearch
-from relayer.record import Draft, Memory
+from relayer.record import Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
 from relayer.tenants.accounts import Access
@@ -42,7 +40,7 @@ class Narrowing(TypedDict, total=False):
 
 
 class MemoryService:
-    """Remembers, lists, gets and forgets memories of one account at a time."""
+    """Lists, gets and forgets memories of one account at a time."""
 
     def __init__(
         self,
@@ -50,29 +48,13 @@ class MemoryService:
         database: Database,
         opener: Opener,
         records: RecordSearch,
-        intake: Intake,
         deletion: Deletion,
     ) -> None:
         self._database = database
         self._opener = opener
         self._records = records
         self._namespaces = records.namespaces
-        self._intake = intake
         self._deletion = deletion
-
-    async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
-        """Store what is new of these drafts; durable and found by keyword when this returns.
-
-        Raises:
-            NotAllowed: not a writer of a namespace, or its key is missing.
-            Conflict: an idempotency key came back with another text.
-            QuotaExceeded: the account is full.
-        """
-        for draft in drafts:
-            caller.access.require(draft.namespace, "writer")
-        return await self._intake.write(
-            caller.access, caller.keys, drafts, op="remember", route=route
-        )
 
     async def newest(
         self,

@@ -22,6 +22,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.conversations import Conversation
 from relayer.memories.deletion import State as Standing
 from relayer.memories.history import Histories
+from relayer.memories.intake import Intake
 from relayer.memories.memory import MemoryService
 from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
@@ -153,13 +154,13 @@ class StatusAnswer(TypedDict):
 async def remember(
     data: JSONBody[RememberBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    intake: NamedDependency[Intake],
     identity: NamedDependency[Identity],
 ) -> RememberAnswer:
     """Remember one text: durable and found by keyword when this answers."""
     check_relayer(data.relayer, identity)
     draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=caller.access.time)
-    stored = await memory.remember(caller, [draft], route="remember")
+    stored = await intake.remember(caller, [draft], route="remember")
     receipt = shapes.receipts(stored.receipts)
     return {
         **_to_stored_item(stored.items[0]),
@@ -172,14 +173,14 @@ async def remember(
 async def remember_bulk(
     data: JSONBody[BulkBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    intake: NamedDependency[Intake],
     identity: NamedDependency[Identity],
 ) -> BulkAnswer:
     """Remember up to 20 texts in one transaction, but those that are refused."""
     check_relayer(data.relayer, identity)
     items = drafts_of(data.items, caller.access.time)
     drafts = [item for item in items if not isinstance(item, RelayerError)]
-    stored = await memory.remember(caller, drafts, route="bulk")
+    stored = await intake.remember(caller, drafts, route="bulk")
     done = iter(stored.items)
     return {
         "results": [

@@ -24,6 +24,7 @@ from relayer.http.checks import TEXT, WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.answerer import Answerer
 from relayer.memories.conversations import Conversation
+from relayer.memories.intake import Intake
 from relayer.memories.memory import MemoryService
 from relayer.memories.opener import Caller
 from relayer.memories.recall import RecalledMemory, RecallService
@@ -120,7 +121,7 @@ class MemwalStatsAnswer(StatsAnswer):
 async def remember_as_memwal(
     data: JSONBody[MemwalRememberBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    intake: NamedDependency[Intake],
 ) -> answers.JobAnswer:
     """Remember one text."""
     draft = Draft(
@@ -128,7 +129,7 @@ async def remember_as_memwal(
         namespace=bodies.namespace_of(data.namespace),
         idempotency_key=data.idempotency_key,
     )
-    stored = await memory.remember(caller, [draft], route="remember")
+    stored = await intake.remember(caller, [draft], route="remember")
     return {"job_id": str(stored.items[0].id), "status": "pending"}
 
 
@@ -157,7 +158,7 @@ async def get_job_as_memwal(
 async def remember_bulk_as_memwal(
     data: JSONBody[MemwalBulkBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    intake: NamedDependency[Intake],
 ) -> answers.JobsAnswer:
     """Remember up to 20 texts."""
     drafts = [
@@ -167,7 +168,7 @@ async def remember_bulk_as_memwal(
         )
         for item in data.items
     ]
-    stored = await memory.remember(caller, drafts, route="bulk")
+    stored = await intake.remember(caller, drafts, route="bulk")
     ids = [str(item.id) for item in stored.items]
     return {"job_ids": ids, "total": len(ids), "status": "pending"}
 

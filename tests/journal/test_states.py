@@ -186,7 +186,7 @@ class TestStates:
         caller = await writer(bench)
         [stored] = await bench.remember(caller, BERLIN)
         await change(bench, caller, stored.id, review=review)
-        done = await bench.services.memory.remember(caller, [_draft(BERLIN)], route="remember")
+        done = await bench.services.intake.remember(caller, [_draft(BERLIN)], route="remember")
         assert (done.items[0].id, done.items[0].duplicate) == (stored.id, True)
         assert (list(done.receipts), len(done.others)) == ([], int(approved))
         assert await bench.texts(caller, "Berlin") == [BERLIN] * approved

@@ -177,7 +177,7 @@ class TestIdempotency:
         await bench.remember(agent, "two pears", idempotency_key="k")
         await bench.remember(caller, "three plums", idempotency_key="k", namespace=OTHER)
         draft = Draft(text="four figs", namespace=TEAM, idempotency_key="k")
-        await bench.services.memory.remember(caller, [draft], route="another")
+        await bench.services.intake.remember(caller, [draft], route="another")
         assert await bench.value(COUNT) == 4
 
     async def test_key_of_a_known_fact_is_kept_too(self, bench: Bench) -> None:
