@@ -37,7 +37,7 @@ from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.accounts import unasked
 from relayer.tenants.namespaces import NamespaceEntry
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 BATCH: Final = 1_000
 EMBEDDED: Final = 2_000  # sentences whose vectors are their own

@@ -34,7 +34,7 @@ from relayer.memory_index import evidence
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.query.fusion import fuse
 from relayer.query.terms import query_terms
-from relayer.words import words
+from relayer.words.tokens import words
 from tests.memory_rows import memory_rows
 
 MEMORIES: Final = 100_000

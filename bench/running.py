@@ -35,7 +35,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Ro
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep import provision
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 MODEL_FOLDER: Final = model.folder_of(ENGLISH, os.environ.get("RELAYER_MODEL_DIR", ""))
 START_S_MAX: Final = 120.0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relayer.words import words
+from relayer.words.tokens import words
 
 NEIGHBOURS: Final = 5
 # A stem each, and no number.

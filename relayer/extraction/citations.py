@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from relayer.extraction.support import Evidence
-from relayer.words import words
+from relayer.words.tokens import words
 
 NOT_IN_MEMORY: Final = "NOT IN MEMORY"  # as the prompt spells it
 _NUMBERS: Final = r"\d{1,3}(?:\s{0,2}[,;–-]\s{0,2}\d{1,3}){0,20}"

@@ -20,9 +20,8 @@ from typing import Final
 from relayer.extraction.dates import MONTH
 from relayer.extraction.number_words import NUMBER_WORDS
 from relayer.normalization import normalize
-from relayer.words import words
 from relayer.words.languages import MONTHS, fold_accents, function_words, language_of, stems
-from relayer.words.tokens import terms_of
+from relayer.words.tokens import terms_of, words
 
 # A word with what joins its parts: a hyphen, an apostrophe, the signs of addresses and paths.
 _TOKEN: Final = re.compile(r"[^\W_]+(?:(?:[-'’.@/_:+#&]|(?<=\d),(?=\d)|://)[^\W_]+)*")

@@ -23,7 +23,7 @@ from relayer.extraction.facts import (
     say_the_same,
 )
 from relayer.record import Draft
-from relayer.words import words
+from relayer.words.tokens import words
 
 HAPPENED = frozenset({"event", "episodic"})  # of another day, it happened once more
 _PASSED_OVER: Final = frozenset(term for filler in FILLERS for term in words(filler))

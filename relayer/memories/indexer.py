@@ -40,7 +40,7 @@ from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.custody import Keys
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 log = logging.getLogger("relayer.indexing")
 

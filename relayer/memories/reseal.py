@@ -51,7 +51,7 @@ from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
 from relayer.tenants.ledger import Ledger
 from relayer.tenants.namespaces import Namespaces
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 OP: Final = "reseal"
 OLD_BYTES_LIVE: Final = timedelta(minutes=1)  # longer than any request reads

@@ -34,7 +34,7 @@ from relayer.settings import Limits
 from relayer.tenants.accounts import Access, check_newest
 from relayer.tenants.ledger import Ledger, Stale, retry_stale
 from relayer.tenants.namespaces import NamespaceEntry
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 EDIT: Final = "edit"
 

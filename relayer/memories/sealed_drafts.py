@@ -21,7 +21,7 @@ from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.settings import Limits
 from relayer.tenants.accounts import Access
 from relayer.tenants.namespaces import NamespaceEntry
-from relayer.words import words
+from relayer.words.tokens import words
 
 # Hardly a secret that is known by its shape is longer, but private keys, known cut off as well.
 SECRET_CHARACTERS_MAX: Final = 4_096

@@ -40,7 +40,7 @@ from relayer.settings import Limits
 from relayer.tenants.accounts import Access, check_newest
 from relayer.tenants.ledger import Ledger, Stale
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
 WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement

@@ -19,7 +19,7 @@ from relayer.extraction.moments import STAMP, moment_of
 from relayer.normalization import normalize
 from relayer.query.periods import periods
 from relayer.settings import Limits
-from relayer.words import words
+from relayer.words.tokens import words
 
 SPEAKER: Final = "speaker"  # metadata: who said a memory, in place of its heading
 CHARACTERS_MAX: Final = 16_384  # looked at for other speakers

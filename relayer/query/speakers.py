@@ -13,7 +13,7 @@ from typing import Final
 from relayer.normalization import normalize
 from relayer.query.heading import role_term
 from relayer.query.terms import QueryTerms
-from relayer.words import words
+from relayer.words.tokens import words
 
 WORDS_MAX: Final = 64  # of a query, that are looked at
 _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>¿¡。，、！？「」『』（）"

@@ -18,10 +18,9 @@ from typing import Final, Literal
 from relayer.normalization import normalize
 from relayer.query.order import Order
 from relayer.settings import Limits
-from relayer.words import QueryWords, distinct_words, words
 from relayer.words.foreign import particles
 from relayer.words.languages import PARTICLES
-from relayer.words.tokens import is_emoji
+from relayer.words.tokens import QueryWords, distinct_words, is_emoji, words
 
 GOAL_WEIGHT: Final = 0.5  # of a goal's words, and of its vector, beside the query's
 # With nothing, questions in other words than the text lose the little that they share with it (R@10

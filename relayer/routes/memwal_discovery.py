@@ -19,7 +19,7 @@ from relayer.http.public_url import PublicUrl
 from relayer.monitoring.readiness import Readiness
 from relayer.prompts import PROMPT_VERSIONS
 from relayer.settings import Limits
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 API_VERSION: Final = "1.0.0"
 FEATURE_FLAGS: Final = {

@@ -28,7 +28,7 @@ from relayer.run_file import find_url, split_socket_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
 from relayer.storage import Storage
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 
 POLL_S: Final = 1.0
 TRIES: Final = 3  # that brought nothing, before following the work ends

@@ -1,6 +1,6 @@
 """Function words, the language that a text is in, and stems.
 
-Not here: what a word is (`tokens`), the order of steps (`relayer.words`).
+Not here: what a word is, and the order of steps (`tokens`).
 
 - A language is guessed by function words alone: they are in every sentence, and in no other
   language's. A text that shows none is taken for English.

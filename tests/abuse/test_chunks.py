@@ -17,7 +17,8 @@ from relayer.database import write_statement as rows
 from relayer.embedding import passages
 from relayer.embedding.passages import Splitter
 from relayer.settings import Limits
-from relayer.words import spelling, tokens, words
+from relayer.words import spelling, tokens
+from relayer.words.tokens import words
 from tests.services import Bench
 
 SIGNS = (

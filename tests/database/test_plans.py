@@ -5,7 +5,7 @@ import re
 import pytest
 
 from relayer.database import queue, reseal
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 from tests.services import Bench
 
 

@@ -9,7 +9,7 @@ from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder, splitter_of
 from relayer.memories.indexer import Page
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 from tests.embeddings_server import EmbeddingsServer
 from tests.reindex_scene import (
     JOBS,

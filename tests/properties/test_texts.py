@@ -22,7 +22,7 @@ from relayer.query.period_words import tokens
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, parse_namespace
 from relayer.sealed.primitives import CryptoError
-from relayer.words import words
+from relayer.words.tokens import words
 from tests import relayers_part
 from tests import scenarios as sc
 from tests.properties.drawn import blanks, few, letters, many, texts

@@ -21,7 +21,7 @@ from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
-from relayer.words import words
+from relayer.words.tokens import words
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.recalling import found, recalled

@@ -8,7 +8,7 @@ import pytest
 from relayer.query import rank
 from relayer.query.fusion import Weights as LegWeights
 from relayer.sealed import index
-from relayer.words import words
+from relayer.words.tokens import words
 from tests.optional import unwrap
 from tests.recalling import found
 from tests.services import OTHER, TEAM, Bench

@@ -4,8 +4,8 @@ import pytest
 
 from relayer.query.terms import FORM_WEIGHT, PARTICLE_WEIGHT, query_terms
 from relayer.settings import Limits
-from relayer.words import words
 from relayer.words.spelling import fold
+from relayer.words.tokens import words
 from tests.generate_variants import VARIANTS, text
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from relayer.query.terms import GOAL_WEIGHT, PARTICLE_WEIGHT, query_terms
-from relayer.words import words
+from relayer.words.tokens import words
 
 
 @pytest.mark.parametrize(

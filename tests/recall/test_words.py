@@ -9,10 +9,10 @@ import unicodedata
 import pytest
 
 from relayer.settings import Limits
-from relayer.words import languages, words
+from relayer.words import languages
 from relayer.words.languages import language_of
 from relayer.words.spelling import fold
-from relayer.words.tokens import TERM_CHARACTERS_MAX
+from relayer.words.tokens import TERM_CHARACTERS_MAX, words
 
 
 def shared(text: str, query: str) -> set[str]:
@@ -393,7 +393,7 @@ TIED = "unter wenn cette avons Häuser maisons"
 
 def test_a_text_of_two_languages_has_the_same_words_in_every_process() -> None:
     """A set of texts has another order in each."""
-    program = "import sys; from relayer.words import words; print(words(sys.argv[1]))"
+    program = "import sys; from relayer.words.tokens import words; print(words(sys.argv[1]))"
     said = {
         subprocess.run(
             [sys.executable, "-c", program, TIED],

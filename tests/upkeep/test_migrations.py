@@ -12,7 +12,7 @@ from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.upkeep import check
-from relayer.words import INDEX_VERSION
+from relayer.words.tokens import INDEX_VERSION
 from tests.conftest import BenchMaker
 from tests.older import database_at
 from tests.services import TEAM, bench_on

@@ -33,7 +33,8 @@ from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
 from relayer.query.terms import query_terms
 from relayer.sealed import keys
-from relayer.words import languages, spelling, tokens, words
+from relayer.words import languages, spelling, tokens
+from relayer.words.tokens import words
 from tests.fuzz.loop import Parser
 from tests.fuzz.parsers.agreement import agreed
 
