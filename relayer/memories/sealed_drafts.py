@@ -12,7 +12,7 @@ from relayer.concurrency import offload
 from relayer.database import memories as rows
 from relayer.errors import TooLarge
 from relayer.query.heading import read_heading, speaker_terms
-from relayer.query.mentions import mention_terms, moment_of_saying
+from relayer.query.periods import mention_terms, moment_of_saying
 from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index

@@ -15,7 +15,7 @@ from relayer.database.recall import Evidence
 from relayer.embedding.embedders import RELATED
 from relayer.query import rank
 from relayer.query.fusion import Fused
-from relayer.query.mentions import is_day
+from relayer.query.periods import is_day
 from relayer.query.terms import QueryTerms
 
 

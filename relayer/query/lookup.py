@@ -15,9 +15,8 @@ import numpy.typing as npt
 from relayer.database import recall as search
 from relayer.embedding.embedders import Vectors
 from relayer.query.heading import terms_of_speaker
-from relayer.query.mentions import span_terms
 from relayer.query.order import order_asked
-from relayer.query.periods import periods
+from relayer.query.periods import periods, span_terms
 from relayer.query.query import Query
 from relayer.query.several import asks_for_several
 from relayer.query.terms import QueryTerms, query_terms

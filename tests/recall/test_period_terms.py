@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relayer.query.mentions import TERMS_MAX, mention_terms, moment_of_saying, span_terms
-from relayer.query.periods import periods
+from relayer.query.periods import TERMS_MAX, mention_terms, moment_of_saying, periods, span_terms
 
 SAID = datetime(2023, 12, 5, 14, tzinfo=UTC)  # a Tuesday
 ASKED = datetime(2024, 3, 1, tzinfo=UTC)
