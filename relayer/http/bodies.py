@@ -16,7 +16,7 @@ from msgspec import Meta
 from relayer.clock import is_lasting
 from relayer.errors import BadRequest, TooLarge
 from relayer.query.rank import Weights
-from relayer.sealed.keys import Namespace, parse_namespace
+from relayer.sealed.keys import Identity, Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
 
@@ -59,6 +59,16 @@ class Change(Strict):
     """A body that changes something, so it names the relayer it is for."""
 
     relayer: HexKey
+
+
+def check_relayer(named: str, identity: Identity) -> None:
+    """Return when a change names this relayer: one signed for another is worthless here.
+
+    Raises:
+        BadRequest: it names another.
+    """
+    if named != identity.public_key.hex():
+        raise BadRequest("This change is signed for another relayer.", code="relayer.other")
 
 
 class ScoringWeights(Strict):

@@ -1,4 +1,4 @@
-"""A request as it came, and counts of requests: how many, how long, how many are under way.
+"""A request as it came, its query, and counts of requests: how many, how long, how many under way.
 
 Not here: what else is counted (`telemetry/instruments.py`), who may see it (`routes/metrics.py`);
 what a header says, and which may be there once only (`checks.py`).
@@ -10,13 +10,22 @@ what a header says, and which may be there once only (`checks.py`).
 - A request that ends without an answer from below, as at its deadline, counts as 503.
 """
 
+import re
+from collections import Counter as Tally
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
+from urllib.parse import unquote
 
+from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
+from litestar.params import QueryParameter
 from litestar.types import Scope
 from prometheus_client import Counter, Gauge, Histogram
 
+from relayer.errors import BadRequest
 from relayer.telemetry.instruments import defer_increase, defer_observation
 
 
@@ -94,3 +103,60 @@ def method_of(scope: Scope) -> str:
 def route_of(scope: Scope) -> str:
     """Return the template of a request's route; none yet, or none at all, is empty."""
     return str(scope.get("path_template", ""))
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_TRUTH: Final = re.compile(r"true|false")
+_FORMS: Final[Mapping[Any, re.Pattern[str]]] = {
+    int: _NUMBER,
+    int | None: _NUMBER,
+    bool: _TRUTH,
+    bool | None: _TRUTH,
+}
+
+
+@dataclass(frozen=True)
+class _QueryParameter:
+    """One that a route takes: whether it is a list, and the one form of its values, if it has."""
+
+    several: bool
+    form: re.Pattern[str] | None
+
+
+async def check_query(request: Request[Any, Any, Any]) -> None:
+    """Return when the route knows every query parameter, once if it is no list, strictly formed.
+
+    Two readers of one signed path could see two requests; a misspelt filter would filter nothing.
+
+    Raises:
+        BadRequest: one is unknown, stands there twice, or is no plain number or truth value; or
+            what is written with percent signs is not UTF-8.
+    """
+    if not request.scope["query_string"]:
+        return
+    try:
+        unquote(request.scope["query_string"].decode(), errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest("The query is not UTF-8.") from None
+    known = _query_parameters(request.route_handler)
+    given = list(request.query_params.multi_items())
+    times = Tally(name for name, _ in given)
+    for name, value in given:
+        if (parameter := known.get(name)) is None:
+            raise BadRequest("A query parameter is unknown.")
+        if times[name] > 1 and not parameter.several:
+            raise BadRequest(f"{name} stands there twice.")
+        if parameter.form is not None and not parameter.form.fullmatch(str(value)):
+            raise BadRequest(f"{name} is malformed.")
+
+
+@cache
+def _query_parameters(handler: BaseRouteHandler) -> dict[str, _QueryParameter]:
+    """Return a route's query parameters by name; the framework would read 1e1 as a number."""
+    found = {}
+    for name, parameter in handler.parsed_fn_signature.parameters.items():
+        if isinstance(definition := parameter.kwarg_definition, QueryParameter):
+            form = _FORMS.get(parameter.annotation)
+            several = parameter.is_non_string_sequence
+            found[definition.name or name] = _QueryParameter(several, form)
+    return found

@@ -25,7 +25,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.episodes import Episodes
 from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
-from relayer.routes.arguments import check_account, check_relayer, decode_signed_object
+from relayer.routes.arguments import check_account, decode_signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
 from relayer.tenants.accounts import Access, Accounts
@@ -159,7 +159,7 @@ async def create_account(
     identity: NamedDependency[Identity],
 ) -> NewAccountAnswer:
     """Found an account with its first grants."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     registration.check(request, data.token)
     founder: PublicKey = request.scope["state"][FOUNDER]
     grants = [decode_signed_object(g, "grants") for g in data.grants]
@@ -211,7 +211,7 @@ async def change_settings(
     identity: NamedDependency[Identity],
 ) -> SettingsAnswer:
     """Change the account's settings; those that are not named stay."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     settings = settings_of(data, access.settings)
     if not settings.count_recalls and access.settings.count_recalls:
         await recall_counts.end(access)
@@ -312,7 +312,7 @@ async def close_account(
     identity: NamedDependency[Identity],
 ) -> CloseAnswer:
     """Erase one's account, for good."""
-    check_relayer(relayer, identity)
+    bodies.check_relayer(relayer, identity)
     check_account(account_id, access)
     if confirm != account_id:
         raise BadRequest("confirm must be the account's id.", code="account.confirm")

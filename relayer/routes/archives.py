@@ -28,7 +28,7 @@ from relayer.portable import (
     MovedTombstone,
 )
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer, parse_id
+from relayer.routes.arguments import parse_id
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.accounts import Access
@@ -109,7 +109,7 @@ async def import_account(
     identity: NamedDependency[Identity],
 ) -> ImportAnswer:
     """Take in what an account had at another relayer; for owners."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     arrived = await importer.take_in(access, arrival_of(data))
     return {
         "grants": arrived.grants,

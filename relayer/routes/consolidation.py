@@ -21,7 +21,7 @@ from relayer.memories.consolidation_plan import Plan, Planner
 from relayer.memories.opener import Caller
 from relayer.memories.runs import Runs
 from relayer.routes import shapes
-from relayer.routes.arguments import PageLimit, check_relayer, maybe_id, parse_id
+from relayer.routes.arguments import PageLimit, maybe_id, parse_id
 from relayer.sealed.keys import Identity
 from relayer.tenants.accounts import Access
 
@@ -116,7 +116,7 @@ async def consolidate(
     identity: NamedDependency[Identity],
 ) -> Response[PlanAnswer] | Response[RunAnswer]:
     """Begin a run, or say what one would do."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
     if data.dry_run:
         plan = await planner.plan(caller, namespace)
@@ -193,7 +193,7 @@ async def undo_consolidation(
     identity: NamedDependency[Identity],
 ) -> UndoAnswer:
     """Take back what a run did."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     done = await runs.undo(access, parse_id(run_id))
     return {
         **_run(done.run),

@@ -26,7 +26,7 @@ from relayer.memories.revisions import Edit, Edited, Reviser
 from relayer.memories.states import StateChanger
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
 from relayer.routes import shapes
-from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.routes.arguments import PageLimit, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -129,7 +129,7 @@ async def edit_memory(
     identity: NamedDependency[Identity],
 ) -> EditAnswer:
     """Give a memory a new revision; the one before stays in its history."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     edit = edit_of(data, caller.access.time)
     return _to_edit_answer(await reviser.edit(caller, parse_id(memory_id), edit))
 
@@ -211,7 +211,7 @@ async def set_memory_state(
     identity: NamedDependency[Identity],
 ) -> StateAnswer:
     """Pin a memory, approve or reject it, call it stale, supersede it or bring it back."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     wanted = parse_id(memory_id)
     state, receipt = await state_changer.set_state(access, wanted, change_of(data))
     return _state(wanted, state, receipt)

@@ -19,7 +19,7 @@ from relayer.memories.deletion import Deletion, Filter, Forgotten, State
 from relayer.memories.opener import Caller
 from relayer.record import Kind
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer, maybe_id, namespace_in_path, parse_id
+from relayer.routes.arguments import maybe_id, namespace_in_path, parse_id
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -84,7 +84,7 @@ async def forget_memory(
     identity: NamedDependency[Identity],
 ) -> ForgetMemoryAnswer:
     """Erase one memory, with a receipt; one that was erased before has had its receipt."""
-    check_relayer(relayer, identity)
+    bodies.check_relayer(relayer, identity)
     wanted = parse_id(memory_id)
     done = await deletion.forget(access, wanted)
     return {
@@ -111,7 +111,7 @@ async def forget(
     identity: NamedDependency[Identity],
 ) -> ForgetSeveralAnswer:
     """Erase several memories: these, or what fits in a namespace."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     if (chosen := filter_of(data)) is not None:
         done = await deletion.forget_matching(caller, chosen, dry_run=data.dry_run)
         return cast("ForgetSeveralAnswer", _to_forget_answer(done))
@@ -176,7 +176,7 @@ async def forget_namespace(
     identity: NamedDependency[Identity],
 ) -> ForgetNamespaceAnswer:
     """Erase everything in a namespace, and the namespace."""
-    check_relayer(relayer, identity)
+    bodies.check_relayer(relayer, identity)
     namespace = namespace_in_path(request)
     done = await deletion.forget_namespace(access, namespace)
     return {"namespace": namespace, **_to_forget_answer(done)}

@@ -19,7 +19,7 @@ from relayer.memories.analysis import Analysis
 from relayer.memories.episodes import FIRST_PAGE, Episode, Episodes, PagePosition
 from relayer.memories.opener import Caller
 from relayer.routes import shapes
-from relayer.routes.arguments import PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.routes.arguments import PageLimit, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,7 +109,7 @@ async def analyze_episode(
     identity: NamedDependency[Identity],
 ) -> shapes.AnalyzeAnswer:
     """Take the facts out of a kept conversation once more."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     return shapes.to_analyze_answer(await analysis.again(caller, parse_id(episode_id)))
 
 

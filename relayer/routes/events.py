@@ -26,7 +26,6 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.http.middleware import DEADLINE
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.accounts import Access
@@ -141,7 +140,7 @@ async def put_webhook(
     identity: NamedDependency[Identity],
 ) -> WebhookAnswer:
     """Make a webhook under an id of the caller's choice, or change it."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     return _shape(await webhooks.put(access, _webhook_id(webhook_id), _parse_wanted(data)))
 
 
@@ -162,7 +161,7 @@ async def remove_webhook(
     identity: NamedDependency[Identity],
 ) -> WebhookRemovedAnswer:
     """Remove a webhook; one that is not there is removed already."""
-    check_relayer(relayer, identity)
+    bodies.check_relayer(relayer, identity)
     named = _webhook_id(webhook_id)
     return {"id": str(named), "removed": await webhooks.remove(access, named)}
 
@@ -177,7 +176,7 @@ async def try_webhook(
     identity: NamedDependency[Identity],
 ) -> TrialAnswer:
     """Tell a webhook that this is a test, now."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     named = _webhook_id(webhook_id)
     address = await webhooks.address(access, named)
     try:

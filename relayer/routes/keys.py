@@ -16,7 +16,7 @@ from relayer.http import bodies
 from relayer.http.checks import REVOKING, WEIGHT
 from relayer.memories.opener import Caller
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer, decode_signed_object
+from relayer.routes.arguments import decode_signed_object
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
@@ -175,7 +175,7 @@ async def add_grant(
     identity: NamedDependency[Identity],
 ) -> GrantAnswer:
     """Give a key that agreed to join something to read or write."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     access.require_owner()
     grant, receipt = await granting.grant(
         account=access.account,
@@ -195,7 +195,7 @@ async def add_revocation(
     identity: NamedDependency[Identity],
 ) -> RevocationAnswer:
     """Take everything from a key that it was given so far."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     access.require_owner()
     revocation, receipt = await granting.revoke(
         account=access.account,
@@ -217,7 +217,7 @@ async def rotate_keys(
     identity: NamedDependency[Identity],
 ) -> RotationAnswer:
     """Begin the next epoch, without the keys that are revoked with it."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     rotated = await rotations.rotate(
         access,
         revocations=[decode_signed_object(text, "revocations") for text in data.revocations],

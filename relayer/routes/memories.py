@@ -30,7 +30,6 @@ from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import (
     PageLimit,
-    check_relayer,
     is_beginning,
     maybe_id,
     parse_id,
@@ -158,7 +157,7 @@ async def remember(
     identity: NamedDependency[Identity],
 ) -> RememberAnswer:
     """Remember one text: durable and found by keyword when this answers."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=caller.access.time)
     stored = await intake.remember(caller, [draft], route="remember")
     receipt = shapes.receipts(stored.receipts)
@@ -177,7 +176,7 @@ async def remember_bulk(
     identity: NamedDependency[Identity],
 ) -> BulkAnswer:
     """Remember up to 20 texts in one transaction, but those that are refused."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     items = drafts_of(data.items, caller.access.time)
     drafts = [item for item in items if not isinstance(item, RelayerError)]
     stored = await intake.remember(caller, drafts, route="bulk")
@@ -260,7 +259,7 @@ async def analyze(
     identity: NamedDependency[Identity],
 ) -> shapes.AnalyzeAnswer:
     """Remember what is worth keeping of a conversation."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     return shapes.to_analyze_answer(await analysis.analyze(caller, conversation_of(data)))
 
 

@@ -23,7 +23,7 @@ from relayer.memories.index_choice import IndexChooser
 from relayer.memories.opener import Caller
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes
-from relayer.routes.arguments import check_relayer, namespace_in_path
+from relayer.routes.arguments import namespace_in_path
 from relayer.sealed.keys import Identity, Namespace
 from relayer.settings import Limits
 from relayer.tenants.accounts import Access
@@ -143,7 +143,7 @@ async def restore_namespace(
     identity: NamedDependency[Identity],
 ) -> shapes.RestoreAnswer:
     """Rebuild index rows of a namespace from its blobs."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
     return shapes.to_restore_answer(namespace, await restore.restore(caller, namespace, data.limit))
 
@@ -159,7 +159,7 @@ async def put_namespace(
     identity: NamedDependency[Identity],
 ) -> NamespaceChanged:
     """Say how long a namespace keeps what is stored there, and which index finds it."""
-    check_relayer(data.relayer, identity)
+    bodies.check_relayer(data.relayer, identity)
     namespace = namespace_in_path(request)
     if data.index is UNSET and data.ttl_s is UNSET:
         raise BadRequest("Give ttl_s, index or both.")

@@ -6,6 +6,7 @@ Not here: the routes; they stand by concern in the modules beside this one.
 from litestar import Router
 from litestar.handlers import HTTPRouteHandler
 
+from relayer.http.requests import check_query
 from relayer.routes import (
     accounts,
     archives,
@@ -26,7 +27,6 @@ from relayer.routes import (
     proof,
     recall,
 )
-from relayer.routes.arguments import check_query
 
 
 def all_routes() -> list[Router | HTTPRouteHandler]:
