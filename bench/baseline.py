@@ -27,7 +27,7 @@ from bench.running import settings_in
 from relayer.clock import utc_now
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
-from relayer.http import middleware
+from relayer.http import dispatch, middleware
 from relayer.http.checks import Guard
 from relayer.installation import open_storage
 from relayer.logs import configure
@@ -81,7 +81,7 @@ def insert_app(storage: Storage, settings: Settings) -> middleware.RequestMiddle
     app = Litestar(
         [insert],
         guards=[guard],
-        request_class=middleware.JsonRequest,
+        request_class=dispatch.JsonRequest,
         exception_handlers={RelayerError: middleware.relayer_error},
         openapi_config=None,
         logging_config=None,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any
 
 from litestar import Litestar, Request
 from litestar.di import Provide
@@ -24,14 +24,20 @@ from relayer.events.streams import Streams
 from relayer.http import middleware
 from relayer.http.checks import ACCESS, Guard
 from relayer.http.cross_origin import CrossOrigin
-from relayer.http.dispatch import Made, call_plainly, spare_work
+from relayer.http.dispatch import (
+    Callers,
+    JsonRequest,
+    JsonResponse,
+    Made,
+    call_plainly,
+    spare_work,
+)
 from relayer.http.openapi import Document
 from relayer.http.pages import Pages
 from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
-from relayer.http.requests import RequestCounts, header
+from relayer.http.requests import RequestCounts
 from relayer.llm import LanguageModel
-from relayer.memories.opener import Caller
 from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
 from relayer.origins import parse_origins
@@ -45,8 +51,6 @@ from relayer.tenants.accounts import Access, Accounts
 from relayer.tenants.granting import Granting
 from relayer.tenants.recall_counts import RecallCounts
 from relayer.tenants.unlock_directory import UnlockDirectory
-
-UNLOCK_HEADER: Final = b"x-memrelay-unlock"
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,7 @@ def build_app(
         index_bytes=lambda: services.memory_index.size_bytes,
     )
 
-    async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
-        access: Access = request.scope["state"][ACCESS]
-        keys, learned = await storage.custody.keys(access, header(request.scope, UNLOCK_HEADER))
-        if learned:
-            held = await storage.custody.held_namespaces(access.account)
-            services.sweeper.resume_soon(access.account, held)
-        return Caller(access, keys)
+    callers = Callers(custody=storage.custody, resume_soon=services.sweeper.resume_soon)
 
     async def provide_access(request: Request[Any, Any, Any]) -> Access:
         access: Access = request.scope["state"][ACCESS]
@@ -142,7 +140,7 @@ def build_app(
             clock=clock,
         ),
     )
-    made: dict[str, Made] = {"caller": provide_caller, "access": provide_access}
+    made: dict[str, Made] = {"caller": callers.provide, "access": provide_access}
     parts = parts_of(services, web)
     counts = RequestCounts()
     app = Litestar(
@@ -166,8 +164,8 @@ def build_app(
             HTTPException: middleware.http_error,
             Exception: middleware.unexpected_error,
         },
-        request_class=middleware.JsonRequest,
-        response_class=middleware.JsonResponse,
+        request_class=JsonRequest,
+        response_class=JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=None,  # it is a route of ours
         lifespan=[_lifespan(storage, services, readiness, exposition, models)],

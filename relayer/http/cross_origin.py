@@ -67,9 +67,10 @@ class CrossOrigin:
 
 
 def answer_headers(scope: Scope) -> Headers:
-    """Return what an answer says of origins, once its route is known: a path has many spellings."""
-    if CROSS_ORIGIN not in scope["state"]:
-        return []
+    """Return what an answer says of origins, once its route is known: a path has many spellings.
+
+    Of a request that `CrossOrigin` has seen.
+    """
     # Whoever keeps an answer must not give it to a page of another origin.
     headers: Headers = [(b"vary", b"origin")]
     origin: bytes | None = scope["state"][CROSS_ORIGIN]

@@ -1,6 +1,6 @@
-"""Calls handlers that take a body and parts of the application, and no other parameters.
+"""Reads JSON, answers it, and calls handlers that take a body and parts of the application alone.
 
-Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`middleware.py`).
+Not here: the parts (`app.py`), the checks (`checks.py`), the members of a body (`bodies.py`).
 
 - The framework looks each part up, checks it against its annotation and keeps room for cleaning up
   after it, for every request anew. Ours are there from the beginning, but for who asks; a body has
@@ -11,21 +11,145 @@ Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`m
   are those with anything of their own that is not known of here: it would be left out.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Set
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
-from litestar import Litestar, Request
+from litestar import Litestar, Request, Response
 from litestar.connection import ASGIConnection
-from litestar.exceptions import ValidationException
+from litestar.exceptions import HTTPException, ValidationException
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
-from litestar.types import Receive, Scope, Send
+from litestar.serialization import encode_json
+from litestar.types import ASGIApp, Empty, Receive, Scope, Send
 
-from relayer.http.middleware import JsonRequest, JsonResponse, json_answer
+from relayer.errors import BadRequest
+from relayer.http import bodies
+from relayer.http.checks import ACCESS
+from relayer.http.requests import header
+from relayer.memories.opener import Caller
+from relayer.sealed.keys import AccountId, Namespace
+from relayer.tenants.accounts import Access
+from relayer.tenants.custody import Custody
 
 Made = Callable[[Request[Any, Any, Any]], Awaitable[Any]]
 _GIVEN: Final = frozenset({"request", "data"})
+UNLOCK_HEADER: Final = b"x-memrelay-unlock"
+DECODED_AT_ONCE: Final = 64 * 2**10  # bytes of a body; longer ones in a thread
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose body is decoded once, strictly: the framework alone would convert types."""
+
+    async def body(self) -> bytes:
+        """Return the whole body, read once; the framework's stream costs more than the reading.
+
+        Raises:
+            HTTPException: 413, it is longer than its route takes, or says so.
+            BadRequest: the same of a route of MemWal's; `request.unfinished`, it ends too early.
+        """
+        if self._body is Empty:
+            bytes_max = self.route_handler.resolve_request_max_body_size() or 0  # all have one
+            announced = header(self.scope, b"content-length") or ""
+            if announced.isdecimal() and int(announced) > bytes_max:
+                raise self._too_long(bytes_max)
+            self._body = await self._read(bytes_max)
+        return self._body
+
+    async def _read(self, bytes_max: int) -> bytes:
+        parts: list[bytes] = []
+        left, more = bytes_max, True
+        while more:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                # The client is gone, which is no failure of ours.
+                raise BadRequest("The body ended too early.", code="request.unfinished")
+            parts.append(message.get("body", b""))
+            left, more = left - len(parts[-1]), message.get("more_body", False)
+            if left < 0:
+                raise self._too_long(bytes_max)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_long(self, bytes_max: int) -> Exception:
+        if self.scope["path"].startswith(bodies.MEMWAL_PREFIX):
+            return BadRequest(f"The body exceeds maximum length of {bytes_max} bytes.")
+        return HTTPException(status_code=413)
+
+    async def json(self) -> Any:
+        """Return the body in the form that the route takes.
+
+        Raises:
+            BadRequest: it has another.
+            HTTPException: 415, it says that it is no JSON, or packed.
+        """
+        if not _says_json(self.scope):
+            raise HTTPException(status_code=415)
+        field = self.route_handler.parsed_data_field
+        body, form = await self.body(), Any if field is None else field.annotation
+        if len(body) <= DECODED_AT_ONCE:
+            return bodies.decode(body, form)
+        return await asyncio.to_thread(bodies.decode, body, form)
+
+
+class JsonResponse(Response[Any]):
+    """A route's answer as JSON; for a dictionary, without the framework's two objects.
+
+    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
+    """
+
+    def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> Any:
+        """Return an application that sends it."""
+        if type(self.content) is not dict:
+            return super().to_asgi_response(app, request, **options)
+        return json_answer(self.content, self.status_code or 200)
+
+
+def json_answer(content: dict[str, Any], status: int) -> ASGIApp:
+    """Return an application that answers with a dictionary."""
+    body = encode_json(content)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    return answer
+
+
+def _says_json(scope: Scope) -> bool:
+    """Return true if a body is declared as plain JSON in UTF-8, or not declared at all."""
+    said = header(scope, b"content-type")
+    packed = header(scope, b"content-encoding") not in (None, "identity")
+    if said is None or said == "application/json":
+        return not packed
+    media_type, _, parameters = said.partition(";")
+    charset = parameters.lower().replace('"', "").partition("charset=")[2].strip()
+    return (
+        media_type.strip().lower() == "application/json" and charset in ("", "utf-8") and not packed
+    )
+
+
+class Callers:
+    """Tells of each request who asks: the key's access, and the keys that it may use."""
+
+    def __init__(
+        self,
+        *,
+        custody: Custody,
+        resume_soon: Callable[[AccountId, Sequence[Namespace]], None],
+    ) -> None:
+        self._custody = custody
+        self._resume_soon = resume_soon
+
+    async def provide(self, request: Request[Any, Any, Any]) -> Caller:
+        """Return who asks; what waited for keys that the request lends goes on soon."""
+        access: Access = request.scope["state"][ACCESS]
+        keys, learned = await self._custody.keys(access, header(request.scope, UNLOCK_HEADER))
+        if learned:
+            held = await self._custody.held_namespaces(access.account)
+            self._resume_soon(access.account, held)
+        return Caller(access, keys)
 
 
 def spare_work(app: Litestar) -> None:

@@ -20,13 +20,12 @@ from typing import Any, Final
 from litestar import Request, Response
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
-from litestar.serialization import encode_json
-from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
 from relayer import concurrency, logs
-from relayer.errors import BadRequest, RelayerError, Unavailable
-from relayer.http import bodies, cross_origin, rate_limits
-from relayer.http.requests import RequestCounts, header, method_of, route_of
+from relayer.errors import RelayerError, Unavailable
+from relayer.http import cross_origin, rate_limits
+from relayer.http.requests import RequestCounts, method_of, route_of
 from relayer.settings import Limits
 from relayer.telemetry import tracing
 from relayer.telemetry.instruments import count_rejection
@@ -48,7 +47,6 @@ _MESSAGES: Final = {
     413: "The request body is too large.",
     415: "Send application/json.",
 }
-DECODED_AT_ONCE: Final = 64 * 2**10  # bytes of a body; longer ones in a thread
 TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
 HEADERS: Final = "headers"  # in a request's state: headers that stand in place of `_HEADERS`
@@ -62,99 +60,6 @@ _HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
 }
 _HEADERS_SENT: Final = tuple(_HEADERS.items())
-
-
-class JsonRequest(Request[Any, Any, Any]):
-    """A request whose body is decoded once, strictly: the framework alone would convert types."""
-
-    async def body(self) -> bytes:
-        """Return the whole body, read once; the framework's stream costs more than the reading.
-
-        Raises:
-            HTTPException: 413, it is longer than its route takes, or says so.
-            BadRequest: the same of a route of MemWal's; `request.unfinished`, it ends too early.
-        """
-        if self._body is Empty:
-            bytes_max = self.route_handler.resolve_request_max_body_size() or 0  # all have one
-            announced = header(self.scope, b"content-length") or ""
-            if announced.isdecimal() and int(announced) > bytes_max:
-                raise self._too_long(bytes_max)
-            self._body = await self._read(bytes_max)
-        return self._body
-
-    async def _read(self, bytes_max: int) -> bytes:
-        parts: list[bytes] = []
-        left, more = bytes_max, True
-        while more:
-            message = await self.receive()
-            if message["type"] != "http.request":
-                # The client is gone, which is no failure of ours.
-                raise BadRequest("The body ended too early.", code="request.unfinished")
-            parts.append(message.get("body", b""))
-            left, more = left - len(parts[-1]), message.get("more_body", False)
-            if left < 0:
-                raise self._too_long(bytes_max)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _too_long(self, bytes_max: int) -> Exception:
-        if self.scope["path"].startswith(bodies.MEMWAL_PREFIX):
-            return BadRequest(f"The body exceeds maximum length of {bytes_max} bytes.")
-        return HTTPException(status_code=413)
-
-    async def json(self) -> Any:
-        """Return the body in the form that the route takes.
-
-        Raises:
-            BadRequest: it has another.
-            HTTPException: 415, it says that it is no JSON, or packed.
-        """
-        if not _says_json(self.scope):
-            raise HTTPException(status_code=415)
-        field = self.route_handler.parsed_data_field
-        body, form = await self.body(), Any if field is None else field.annotation
-        if len(body) <= DECODED_AT_ONCE:
-            return bodies.decode(body, form)
-        return await asyncio.to_thread(bodies.decode, body, form)
-
-
-class JsonResponse(Response[Any]):
-    """A route's answer as JSON; for a dictionary, without the framework's two objects.
-
-    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
-
-    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
-    """
-
-    def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> Any:
-        """Return an application that sends it."""
-        if type(self.content) is not dict:
-            return super().to_asgi_response(app, request, **options)
-        return json_answer(self.content, self.status_code or 200)
-
-
-def json_answer(content: dict[str, Any], status: int) -> ASGIApp:
-    """Return an application that answers with a dictionary."""
-    body = encode_json(content)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-
-    return answer
-
-
-def _says_json(scope: Scope) -> bool:
-    """Return true if a body is declared as plain JSON in UTF-8, or not declared at all."""
-    said = header(scope, b"content-type")
-    packed = header(scope, b"content-encoding") not in (None, "identity")
-    if said is None or said == "application/json":
-        return not packed
-    media_type, _, parameters = said.partition(";")
-    charset = parameters.lower().replace('"', "").partition("charset=")[2].strip()
-    return (
-        media_type.strip().lower() == "application/json" and charset in ("", "utf-8") and not packed
-    )
 
 
 class Bodies:
@@ -253,7 +158,8 @@ class RequestMiddleware:
                 if slot and not _is_long(message):
                     slot.release()
                 extra += rate_limits.headers(scope["state"].get(rate_limits.STATE, ()))
-                extra += cross_origin.answer_headers(scope)
+                if cross_origin.CROSS_ORIGIN in scope["state"]:
+                    extra += cross_origin.answer_headers(scope)
                 if self._stopping.is_set():
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]

@@ -19,7 +19,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from relayer.errors import NotFound, RelayerError
 from relayer.http import middleware
 from relayer.http.bodies import Strict
-from relayer.http.dispatch import call_plainly
+from relayer.http.dispatch import JsonRequest, JsonResponse, call_plainly
 from tests.signing import client_of
 
 JSON = {"content-type": "application/json"}
@@ -30,7 +30,7 @@ class Form(Strict):
     a: int
 
 
-class OtherRequest(middleware.JsonRequest):
+class OtherRequest(JsonRequest):
     """What a route may have for itself."""
 
 
@@ -192,8 +192,8 @@ def application(*, plainly: bool) -> Litestar:
             HTTPException: middleware.http_error,
             Exception: middleware.unexpected_error,
         },
-        request_class=middleware.JsonRequest,
-        response_class=middleware.JsonResponse,
+        request_class=JsonRequest,
+        response_class=JsonResponse,
         request_max_body_size=64,
         openapi_config=None,
         logging_config=None,
