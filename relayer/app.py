@@ -213,6 +213,7 @@ def _lifespan(
             asyncio.create_task(storage.recall_counts.run()),
             asyncio.create_task(readiness.watch()),
             asyncio.create_task(exposition.keep_published()),
+            asyncio.create_task(services.memory_index.prepare()),
         ]
         try:
             yield

@@ -32,7 +32,8 @@ def memory_rows(seqs: Sequence[int], versions: Sequence[int] = (), **columns: An
         superseded=never,
         blob_id=np.zeros(count, "V32"),
         memory_id=np.zeros(count, "V16"),
-        models=[None] * count,
+        model=zeros,
+        record_begins=zeros,
         record_sizes=zeros,
         length=zeros,
     )

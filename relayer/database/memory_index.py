@@ -10,7 +10,7 @@ Not here: holding it in memory (`relayer.memory_index`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -20,6 +20,19 @@ from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Row
 from relayer.record import IMPORTANCES, Kind
 from relayer.sealed.keys import AccountId
+
+KINDS: Final = get_args(Kind)
+_TOGETHER: Final = 128  # numbers whose memories come in one row
+_IMPORTANCE: Final = 1 << 8  # by which flags are shifted
+_KIND: Final = 1 << 12
+_BETWEEN: Final = "\x1f"  # stands between two names of models
+
+
+def _code(column: str, names: Sequence[str]) -> str:
+    """Return the place of a column's value among names, in SQL."""
+    cases = " ".join(f"WHEN '{name}' THEN {place}" for place, name in enumerate(names))
+    return f"CASE {column} {cases} ELSE {len(names)} END"
+
 
 _COUNT: Final = """
 SELECT memory_count FROM namespaces WHERE account_id = $1 AND namespace_id = $2
@@ -65,30 +78,64 @@ CROSS JOIN LATERAL (
 ) v
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 """
-# One row with a string for each column: a row for each memory takes three times as long to read.
-_MEMORIES: Final = """
-SELECT string_agg(int8send(seq), ''::bytea) AS seqs,
+# A string for each column of some memories: a row for each of them takes twice as long to read, and
+# so do long strings, which are copied as they grow. What is the same of almost all comes for the
+# others alone.
+_FLAGS: Final = (
+    "format = 'sealed'",
+    "review IS NULL OR review = 'contradiction'",
+    "revision_of IS NULL",
+    "revision <> 1",
+    "source IS NOT NULL",
+    "expires_at IS NOT NULL",
+    "superseded_at IS NOT NULL",
+)
+_ROWS: Final = f"""
+       string_agg(int8send(seq), ''::bytea) AS seqs,
        string_agg(xidsend(xmin), ''::bytea) AS versions,
        string_agg(int4send(epoch), ''::bytea) AS epochs,
-       string_agg(int4send(revision), ''::bytea) AS revisions,
-       string_agg(int4send((format = 'sealed')::int
-                           + 2 * (review IS NULL OR review = 'contradiction')::int
-                           + 4 * (revision_of IS NULL)::int
-                           + 8 * (source IS NOT NULL)::int), ''::bytea) AS flags,
-       array_agg(importance) AS importances,
-       array_agg(kind) AS kinds,
-       string_agg(writer, ''::bytea) AS writers,
-       string_agg(int8send(coalesce(source, 0)), ''::bytea) AS sources,
+       string_agg(int4send({" + ".join(f"({f})::int * {1 << n}" for n, f in enumerate(_FLAGS))}
+                           + {_code("importance", IMPORTANCES)} * {_IMPORTANCE}
+                           + {_code("kind", KINDS)} * {_KIND}), ''::bytea) AS flags,
+       string_agg(int4send(revision), ''::bytea) FILTER (WHERE {_FLAGS[3]}) AS revisions,
+       string_agg(int8send(source), ''::bytea) FILTER (WHERE {_FLAGS[4]}) AS sources,
+       string_agg(timestamptz_send(expires_at), ''::bytea) FILTER (WHERE {_FLAGS[5]}) AS expires,
+       string_agg(timestamptz_send(superseded_at), ''::bytea)
+           FILTER (WHERE {_FLAGS[6]}) AS superseded,
        string_agg(timestamptz_send(coalesce(event_time, created_at)), ''::bytea) AS moments,
-       string_agg(timestamptz_send(coalesce(expires_at, 'infinity')), ''::bytea) AS expires,
        string_agg(timestamptz_send(stored_at), ''::bytea) AS stored,
-       string_agg(timestamptz_send(coalesce(superseded_at, 'infinity')), ''::bytea) AS superseded,
+       string_agg(writer, ''::bytea) AS writers,
        string_agg(blob_id, ''::bytea) AS blobs,
        string_agg(uuid_send(coalesce(revision_of, memory_id)), ''::bytea) AS memory_ids,
-       array_agg(embedding_model) AS models,
+       string_agg(coalesce(embedding_model, ''), E'{_BETWEEN}') AS models,
        string_agg(index_record, ''::bytea) AS records,
-       string_agg(int8send(coalesce(octet_length(index_record), 0)), ''::bytea) AS record_sizes
+       string_agg(int4send(coalesce(octet_length(index_record), 0)), ''::bytea) AS record_sizes
+"""
+_MEMORIES: Final = f"""
+SELECT min(seq) AS first, {_ROWS}
 FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq = ANY ($3)
+GROUP BY seq / {_TOGETHER}
+"""
+# The state and the newest memories in one, as far as they take no more bytes than may be read; the
+# first of them alone may take more.
+_NEWEST: Final = f"""
+WITH newest AS (
+    SELECT m.*, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM (SELECT *, xmin, $5::int + coalesce(octet_length(index_record), 0) AS size
+          FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq < $3
+          ORDER BY seq DESC LIMIT $4) m
+), read AS (
+    SELECT min(seq) AS first, {_ROWS}
+    FROM newest WHERE bytes <= $6 OR (bytes = size AND bytes <= $7)
+    GROUP BY seq / {_TOGETHER}
+)
+SELECT a.receipt_head, a.receipt_seq + a.index_changes AS number, n.memory_count, n.word_count,
+       (SELECT max(seq) FROM memories
+        WHERE account_id = $1 AND namespace_id = $2 AND seq < coalesce(r.first, $3)) AS rest, r.*
+FROM accounts a
+JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = $2
+LEFT JOIN read r ON true
+WHERE a.account_id = $1
 """
 # Vectors as one string of big-endian halves after four bytes each, as their type is sent.
 _VECTORS: Final = """
@@ -113,20 +160,12 @@ Vectors = npt.NDArray[np.number[Any]]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Seconds = npt.NDArray[np.float64]
-KINDS: Final = get_args(Kind)
 STEPS_MAX: Final = 500  # so many look at fewer rows than all of a namespace that is worth holding
 _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 _KEY_BYTES: Final = 32  # of a writer, and of a blob's name
-_COLUMNS: Final = (
-    "seqs", "versions", "epochs", "revisions", "flags", "importances", "kinds", "writers",
-    "sources", "moments", "expires", "stored", "superseded", "blobs", "memory_ids", "models",
-    "records", "record_sizes",
-)  # fmt: skip
 _SECOND: Final = 1_000_000  # microseconds
-_EPOCH_S: Final = 946_684_800  # from the beginning of 1970 to that of 2000, from which times count
+_EPOCH_US: Final = 946_684_800 * _SECOND  # from 1970 to 2000, from which times count
 _NEVER: Final = np.iinfo(np.int64).max
-_IMPORTANCE_PLACES: Final = {name: place for place, name in enumerate(IMPORTANCES)}
-_KIND_PLACES: Final = {name: place for place, name in enumerate(KINDS)}
 
 
 @dataclass(frozen=True)
@@ -186,8 +225,8 @@ class MemoryRows:
         source, is_sourced: its token, masked where a record has it, and whether there is one.
         moment: when it happened, as `expires`, `stored`, `superseded` in seconds since 1970.
         memory_id: of the memory, that of whose earlier revisions the row may be.
-        models: of its vectors, or a mark in the place of one.
-        record_sizes: of each sealed record in `records`, 0 without one.
+        model: place in `models` of that of its vectors, or of a mark in the place of one.
+        record_begins, record_sizes: where its sealed record lies in `records`, of 0 bytes without.
         length: of words that only its opened record counts.
     """
 
@@ -209,14 +248,47 @@ class MemoryRows:
     superseded: Seconds
     blob_id: npt.NDArray[np.void]
     memory_id: npt.NDArray[np.void]
-    models: Sequence[str | None]
+    model: Ints
+    record_begins: Ints
     record_sizes: Ints
     length: Ints
+    models: Sequence[str] = ("",)
     records: bytes = field(default=b"", repr=False)
 
     def __len__(self) -> int:
         """Count the rows."""
         return len(self.seq)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits of one reading.
+
+    Attributes:
+        rows: at most.
+        row_bytes: that each takes beside its record.
+        bytes: that all take at most.
+        bytes_of_one: the same of the newest alone, if that is more.
+    """
+
+    rows: int
+    row_bytes: int
+    bytes: int
+    bytes_of_one: int
+
+
+@dataclass(frozen=True)
+class Newest:
+    """Rows of a namespace that are older than a number, the newest of them, at one state.
+
+    Attributes:
+        rest: the newest number that is older than all of these; None where none is.
+    """
+
+    mark: IndexMark
+    counts: Counts
+    memories: MemoryRows
+    rest: int | None
 
 
 @dataclass(frozen=True)
@@ -294,17 +366,26 @@ async def extent(
     return Extent(*(column[order] for column in found))
 
 
+async def newest(
+    connection: Connection, account: AccountId, namespace_id: int, before: int, bounds: Bounds
+) -> Newest | None:
+    """Return the newest rows before a number within the bounds; None when it is not there."""
+    arguments = (bounds.rows, bounds.row_bytes, bounds.bytes, bounds.bytes_of_one)
+    found = await connection.fetch(_NEWEST, account, namespace_id, before, *arguments)
+    if not found:
+        return None
+    last = min(found, key=_first)
+    return Newest(*_state(last), _memories(found), last["rest"])
+
+
 async def page(
     connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
 ) -> Page:
     """Read the index data of these memories."""
-    row = await connection.fetchrow(_MEMORIES, account, namespace_id, seqs)
-    assert row is not None
-    memories = _memories(row)
+    memories = _memories(await connection.fetch(_MEMORIES, account, namespace_id, seqs))
     rest = memories.seq[memories.record_sizes == 0].tolist()
     if not rest:
-        nothing = np.zeros(0, np.int16)
-        return Page(memories, {}, memories.seq[:0], memories.seq[:0], nothing, nothing)
+        return page_of_records(memories)
     vectors = await connection.fetch(_VECTORS, account, namespace_id, rest)
     postings = await connection.fetchrow(_POSTINGS, account, namespace_id, rest)
     assert postings is not None
@@ -318,57 +399,112 @@ async def page(
     )
 
 
-def _memories(row: Row | Mapping[str, Any]) -> MemoryRows:
-    flags = _numbers(row["flags"], ">i4")
-    sizes = _numbers(row["record_sizes"], ">i8")
-    writers = np.frombuffer(row["writers"] or b"", np.uint8).reshape(-1, _KEY_BYTES)
-    found = MemoryRows(
-        seq=_numbers(row["seqs"], ">i8"),
-        version=_numbers(row["versions"], ">u4"),
-        epoch=_numbers(row["epochs"], ">i4"),
-        revision=_numbers(row["revisions"], ">i4"),
-        is_sealed=flags & 1 > 0,
-        is_kept=flags & 2 > 0,
-        is_counted=flags & 4 > 0,
-        importance=_places(_IMPORTANCE_PLACES, row["importances"]),
-        kind=_places(_KIND_PLACES, row["kinds"]),
-        writer=np.ascontiguousarray(writers[:, :8]).view(">i8")[:, 0].astype(np.int64),
-        source=_numbers(row["sources"], ">i8"),
-        is_sourced=flags & 8 > 0,
-        moment=_seconds(row["moments"]),
-        expires=_seconds(row["expires"]),
-        stored=_seconds(row["stored"]),
-        superseded=_seconds(row["superseded"]),
-        blob_id=np.frombuffer(row["blobs"] or b"", f"V{_KEY_BYTES}"),
-        memory_id=np.frombuffer(row["memory_ids"] or b"", "V16"),
-        models=row["models"] or (),
-        record_sizes=sizes,
-        length=np.zeros(len(sizes), np.int64),
-        records=row["records"] or b"",
+def page_of_records(memories: MemoryRows) -> Page:
+    """Return the page of memories that have nothing but records."""
+    none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int16)
+    return Page(memories, {}, none, none, nothing, nothing)
+
+
+def _first(row: Row) -> int:
+    first: int | None = row["first"]
+    return first or 0
+
+
+def _memories(rows: Sequence[Row]) -> MemoryRows:
+    """Return the memories of these rows, some together in each."""
+    rows = sorted((row for row in rows if row["seqs"] is not None), key=_first)
+
+    def join(name: str) -> bytes:
+        return b"".join(row[name] or b"" for row in rows)
+
+    flags = _numbers(join("flags"), ">i4")
+    is_sealed, is_kept, is_counted, is_later, is_sourced, expires, superseded = (
+        flags & 1 << bit > 0 for bit in range(len(_FLAGS))
     )
-    return found if (np.diff(found.seq) > 0).all() else _in_order(found)
+    sizes = _numbers(join("record_sizes"), ">i4")
+    writers = np.frombuffer(join("writers"), np.uint8).reshape(-1, _KEY_BYTES)
+    models, model = _distinct(_BETWEEN.join(row["models"] for row in rows), len(flags))
+    never = np.full(len(flags), np.inf)
+    return _in_order(
+        MemoryRows(
+            seq=_numbers(join("seqs"), ">i8"),
+            version=_numbers(join("versions"), ">u4"),
+            epoch=_numbers(join("epochs"), ">i4"),
+            revision=_where(is_later, _numbers(join("revisions"), ">i4"), np.ones_like(flags)),
+            is_sealed=is_sealed,
+            is_kept=is_kept,
+            is_counted=is_counted,
+            importance=_places(flags // _IMPORTANCE % (_KIND // _IMPORTANCE), IMPORTANCES),
+            kind=_places(flags // _KIND, KINDS),
+            writer=np.ascontiguousarray(writers[:, :8]).view(">i8")[:, 0].astype(np.int64),
+            source=_where(is_sourced, _numbers(join("sources"), ">i8"), np.zeros_like(flags)),
+            is_sourced=is_sourced,
+            moment=_seconds(join("moments")),
+            expires=_where(expires, _seconds(join("expires")), never),
+            stored=_seconds(join("stored")),
+            superseded=_where(superseded, _seconds(join("superseded")), never),
+            blob_id=np.frombuffer(join("blobs"), f"V{_KEY_BYTES}"),
+            memory_id=np.frombuffer(join("memory_ids"), "V16"),
+            model=model,
+            record_begins=sizes.cumsum() - sizes,
+            record_sizes=sizes,
+            length=np.zeros_like(flags),
+            models=models,
+            records=join("records"),
+        )
+    )
 
 
 def _in_order(rows: MemoryRows) -> MemoryRows:
-    """Return the same rows, ascending by number: an index gives them so, nothing else has to."""
-    order = np.argsort(rows.seq)
-    ends = rows.record_sizes.cumsum()
-    records = [rows.records[ends[at] - rows.record_sizes[at] : ends[at]] for at in order.tolist()]
+    """Return the rows ascending by number: they come as an index gives them, if they want."""
+    steps = np.diff(rows.seq)
+    if (steps > 0).all():
+        return rows
+    return _at(rows, np.argsort(rows.seq))
+
+
+def _at(rows: MemoryRows, places: Ints) -> MemoryRows:
     columns = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    arrays = {k: v[order] for k, v in columns.items() if isinstance(v, np.ndarray)}
-    models = [rows.models[at] for at in order.tolist()]
-    return MemoryRows(**arrays, models=models, records=b"".join(records))
+    moved: dict[str, Any] = {k: v[places] for k, v in columns.items() if isinstance(v, np.ndarray)}
+    return replace(rows, **moved)
 
 
-def _places(places: Mapping[str, int], names: Sequence[str] | None) -> npt.NDArray[np.int8]:
-    return np.array([places[name] for name in names or ()], np.int8)
+def _places(codes: Ints, names: Sequence[str]) -> npt.NDArray[np.int8]:
+    if (codes >= len(names)).any():
+        raise ValueError("a name that this release does not know")
+    return codes.astype(np.int8)
+
+
+def _where(given: Bools, values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return others with values in the place of those that are given, in their order."""
+    if len(values):
+        others = others.copy()
+        others[given] = values
+    return others
+
+
+def _distinct(joined: str, count: int) -> tuple[list[str], Ints]:
+    """Return the different names of `count` that are joined, and the place of each of all."""
+    if not count:
+        return [], np.zeros(0, np.int64)
+    first = joined.partition(_BETWEEN)[0]
+    if joined == _BETWEEN.join([first] * count):  # as almost always
+        return [first], np.zeros(count, np.int64)
+    names = joined.split(_BETWEEN)
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    which = np.array([places[name] for name in names], np.int64)
+    if len(which) != count:
+        raise ValueError("a model's name has what stands between two")
+    return [*places], which
 
 
 def _seconds(sent: bytes | None) -> Seconds:
     """Return times as they are sent, microseconds since 2000, in seconds since 1970."""
     sent_us = _numbers(sent, ">i8")
-    seconds = (sent_us // _SECOND + _EPOCH_S) + sent_us % _SECOND / _SECOND
-    return np.where(sent_us == _NEVER, np.inf, seconds)
+    is_never = sent_us == _NEVER
+    seconds = (sent_us + np.where(is_never, 0, _EPOCH_US)) / _SECOND
+    seconds[is_never] = np.inf
+    return seconds
 
 
 def _state(row: Row) -> tuple[IndexMark, Counts]:
@@ -387,4 +523,4 @@ def _unpack(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
     return seqs, sent[:, _HALF_HEADER:].view(">f2")
 
 
-NO_MEMORIES: Final = _memories(dict.fromkeys(_COLUMNS))
+NO_MEMORIES: Final = _memories(())

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from relayer.concurrency import HASHING, PARSING, TURNING, offload
 from relayer.database import recall as search
@@ -256,10 +256,15 @@ class RecallService:
         keys, has_records = await self._keys(caller, query.namespaces)
         now = query.as_of or caller.access.time
         numbers = sorted({number for number, _ in keys})
+        early = self._embed_early(caller, query, numbers) if has_records else None
         held = await self._find_loaded(caller.access, keys, numbers, has_records=has_records)
+        used = {n.namespace_id: n.models for n in held or () if not n.is_partial}
+        self._embedder.note_used(caller.access.account, used)
         terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
         event = None if spans or query.leg_weights is not None else event_asked(query.text)
         terms, embedded = await self._find_speaker(caller.access, query, keys, terms, held)
+        if early is not None:
+            await asyncio.wait({early})
         embedding = asyncio.ensure_future(
             self._embed(caller, replace(query, text=embedded), numbers)
         )
@@ -267,8 +272,8 @@ class RecallService:
         try:
             # It is given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            used = self._embedder.used(caller.access.account, numbers)
-            known = None if used is None else self._coverage(query, used)
+            in_use = self._embedder.used(caller.access.account, numbers)
+            known = None if in_use is None else self._coverage(query, in_use)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
             scopes = await offload(HASHING * hashes, scopes_of, keys, query, terms)
             vectors = await embedding
@@ -276,6 +281,21 @@ class RecallService:
             embedding.cancel()
         known = known or self._coverage(query, vectors.used)
         return _Prepared(now, keys, terms, spans, event, scopes, held, vectors, known)
+
+    def _embed_early(
+        self, caller: Caller, query: Query, numbers: Sequence[int]
+    ) -> "asyncio.Future[None] | None":
+        """Begin to embed a query that waits for a sealed index, which may take as long.
+
+        Whom it names as a speaker is not known yet: then it is embedded again.
+        """
+        account = caller.access.account
+        if query.mode == "keyword" or self._resident.sealed.has_all(account, numbers):
+            return None
+        goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
+        early = asyncio.ensure_future(self._embedder.embed_early(account, query.text, goal))
+        early.add_done_callback(_retrieve)
+        return early
 
     async def _find_loaded(
         self,
@@ -467,7 +487,7 @@ class RecallService:
         return found, len(fit) - len(found), sum(row["size_bytes"] for row in living)
 
 
-def _retrieve(embedding: "asyncio.Future[QueryVectors]") -> None:
+def _retrieve(embedding: "asyncio.Future[Any]") -> None:
     """Retrieve the failure of an embedding that nobody awaits any more, lest asyncio log it."""
     if not embedding.cancelled():
         embedding.exception()

@@ -29,11 +29,11 @@ from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
-from relayer.logs import describe
+from relayer.logs import describe, warn
 from relayer.memory_index.namespace import LoadedNamespace, empty
 from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, read_pages
 from relayer.memory_index.rows import RecentRows
-from relayer.memory_index.sealed import SealedNamespaces
+from relayer.memory_index.sealed import NOBODY, SealedNamespaces
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.accounts import Access
@@ -155,6 +155,14 @@ class MemoryIndex:
                 self._estimated.add(key)
                 extra = {"event": "recall.estimated", "memories": len(namespace.memories)}
                 log.info("a search estimates what it does not show", extra=extra)
+
+    async def prepare(self) -> None:
+        """Let the database parse what a first recall asks it, before there is one."""
+        try:
+            await self.sealed.prepare()
+            await rows_of(self._database, account=NOBODY, seqs=[])
+        except Unavailable as error:  # then the first recall has it parsed
+            warn(log, "nothing is prepared for a first recall", "resident.prepare", error)
 
     async def close(self) -> None:
         """Stop reading, and let go of rows."""

@@ -9,13 +9,20 @@ Pure.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memory_index import NO_MEMORIES, Differing, Extent, Page, Versions
+from relayer.database.memory_index import (
+    NO_MEMORIES,
+    Differing,
+    Extent,
+    Page,
+    Versions,
+    page_of_records,
+)
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
 from relayer.memory_index.postings import (
     NO_POSTINGS,
@@ -137,6 +144,11 @@ class LoadedNamespace:
         words = sum(part.size_bytes for part in self.postings)
         return self.memories.size_bytes + vectors + words
 
+    @property
+    def models(self) -> set[str]:
+        """Return the models that its vectors are of."""
+        return {model for _, model in self.passages}
+
     def versions_of(self, seqs: Sequence[int]) -> dict[int, int]:
         """Return number → version of those of these memories that are here."""
         wanted = np.array(seqs, np.int64)
@@ -152,33 +164,28 @@ class LoadedNamespace:
         return Differing(now.mark, now.counts, np.concatenate([now.seqs[~known], gone]))
 
 
-NO_PAGE: Final = Page(
-    memories=NO_MEMORIES,
-    vectors={},
-    tokens=np.zeros(0, np.int64),
-    seqs=np.zeros(0, np.int64),
-    frequencies=np.zeros(0, np.int16),
-    lengths=np.zeros(0, np.int16),
-)
-
-
 def empty(namespace_id: int) -> LoadedNamespace:
     """Return a namespace of which nothing was read yet."""
     return LoadedNamespace(
         namespace_id,
         documents=0,
         words=0,
-        memories=_columns(NO_PAGE),
+        memories=_columns(page_of_records(NO_MEMORIES)),
         passages={},
         postings=(NO_POSTINGS, NO_POSTINGS),
     )
 
 
+@cache
+def row_bytes() -> int:
+    """Return the bytes that a memory takes without words and vectors."""
+    return sum(column.itemsize for column in empty(0).memories.columns)
+
+
 def estimate_sizes(extent: Extent) -> Ints:
     """Estimate the bytes that each of these memories will take in memory."""
-    row = sum(column.itemsize for column in empty(0).memories.columns)
     posting = extent.postings * (POSTING_BYTES + WORD_BYTES // WORD_SHARE)
-    return row + posting + estimate_bytes(extent.vectors, extent.numbers) + extent.records
+    return row_bytes() + posting + estimate_bytes(extent.vectors, extent.numbers) + extent.records
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:

@@ -125,10 +125,13 @@ class Postings:
 def pack(tokens: Ints, at: Ints, frequencies: npt.NDArray[np.integer]) -> Postings:
     """Return the postings of these (p,) tokens, memories and frequencies, in any order."""
     order = np.argsort(tokens, kind="stable")
-    words, counts = np.unique(tokens, return_counts=True)
+    ordered = tokens[order]
+    is_last = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_last[:-1])
+    ends = np.flatnonzero(is_last)
     return Postings(
-        words,
-        counts.cumsum().astype(np.int32),
+        ordered[ends],
+        (ends + 1).astype(np.int32),
         at[order].astype(np.int32),
         frequencies[order].astype(np.int16),
     )

@@ -11,7 +11,7 @@ from typing import Final
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection
-from relayer.memory_index.namespace import Ints, LoadedNamespace, estimate_sizes, update
+from relayer.memory_index.namespace import Ints, LoadedNamespace, estimate_sizes, row_bytes, update
 from relayer.sealed.keys import AccountId
 
 IndexKey = tuple[AccountId, int]  # account, number of a namespace
@@ -35,6 +35,25 @@ async def read_pages(
             return None
         cuts += _cut(extent.seqs, sizes)
     return [await rows.page(connection, *key, cut.tolist()) for cut in cuts]
+
+
+async def read_newest(
+    connection: Connection, key: IndexKey, before: int, count: int, bytes_max: int
+) -> tuple[rows.Newest, list[rows.Page] | None] | None:
+    """Read so many of the newest memories before a number; no pages where they take more.
+
+    Returns None where the namespace is not there.
+    """
+    bounds = rows.Bounds(count, row_bytes(), min(bytes_max, PAGE_BYTES), bytes_max)
+    newest = await rows.newest(connection, *key, before, bounds)
+    if newest is None:
+        return None
+    memories = newest.memories
+    if not len(memories) and newest.rest is not None:
+        return newest, None
+    if memories.record_sizes.all():
+        return newest, [rows.page_of_records(memories)]
+    return newest, await read_pages(connection, key, memories.seq, bytes_max)
 
 
 def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:

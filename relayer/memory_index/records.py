@@ -66,13 +66,15 @@ def _open_page(
 def _open(page: Page, its: Ints, key: NamespaceKey, account: AccountId) -> Page:
     """Return the page with what these records of one epoch hold."""
     rows = page.memories
-    sizes = rows.record_sizes[its]
-    sealed = rows.records
-    if len(its) < np.count_nonzero(rows.record_sizes):
-        begins = (rows.record_sizes.cumsum() - rows.record_sizes)[its]
-        places = zip(begins.tolist(), (begins + sizes).tolist(), strict=True)
-        sealed = b"".join(sealed[begin:end] for begin, end in places)
-    found = open_records(key, account, sealed, sizes, rows.memory_id[its], rows.revision[its])
+    found = open_records(
+        key,
+        account,
+        rows.records,
+        rows.record_begins[its],
+        rows.record_sizes[its],
+        rows.memory_id[its],
+        rows.revision[its],
+    )
     if (altered := len(its) - len(found.which)) > 0:
         extra = {"event": "resident.altered", "records": altered}
         log.error("index records are altered", extra=extra)
@@ -103,14 +105,16 @@ def _vectors(
     page: Page, at: Ints, found: OpenedRecords, epoch: int
 ) -> Iterator[tuple[tuple[int, str], tuple[Ints, Vectors]]]:
     """Yield numbers and vectors of one epoch by model: those of rows before those opened."""
-    models = np.array([page.memories.models[place] for place in at.tolist()], object)
-    for model in sorted({*models.tolist()} - {None, NO_VECTOR, LOST}):
-        its = np.flatnonzero((models == model) & (found.vector_counts > 0))
+    rows, has_any = page.memories, found.vector_counts > 0
+    for place, model in enumerate(rows.models):
+        if model in ("", NO_VECTOR, LOST):
+            continue
+        its = np.flatnonzero((rows.model[at] == place) & has_any)
         if not len(its):
             continue
         # Others are what whoever forges a record may have.
         its = its[found.dims[its] == found.dims[its[0]]]
-        numbers = page.memories.seq[at[its]].repeat(found.vector_counts[its])
+        numbers = rows.seq[at[its]].repeat(found.vector_counts[its])
         vectors: Vectors = found.vectors_of(its)
         before = page.vectors.get((epoch, model))
         if before is not None and before[1].shape[1] == vectors.shape[1]:

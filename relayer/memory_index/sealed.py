@@ -17,7 +17,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database
 from relayer.errors import RelayerError
 from relayer.logs import describe
-from relayer.memory_index.namespace import Ints, LoadedNamespace, empty
-from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, read_pages
+from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, row_bytes
+from relayer.memory_index.reading import IndexKey, apply_changes, read_newest, read_pages
 from relayer.memory_index.records import OpenedPages, has_records, open_pages
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.telemetry.instruments import count_lookups
@@ -37,11 +37,14 @@ log = logging.getLogger("relayer.memory_index")
 
 BYTES_MIN: Final = 64 * 2**20  # that they may take, however little others may
 WAIT_S: Final = 5.0  # that a recall waits for a namespace, before it asks what is there
-FIRST: Final = 2_000  # memories that are read first; then twice as many each time
-MOST: Final = 16_000
+FIRST: Final = 1_000  # memories that are read first; then twice as many each time
+MOST: Final = 4_000
+ALL: Final = 2**63 - 1  # before which all numbers are
 AFRESH: Final = 20_000  # changed memories from which a namespace is read anew
 MARKS_MAX: Final = 8  # of requests under way together
 OPENED_AT_ONCE_MAX: Final = 200  # records that are opened on the loop itself: some milliseconds
+NOBODY: Final = AccountId(bytes(32))  # has nothing
+_Read = tuple[rows.Newest, list[rows.Page] | None]
 Opens = Callable[[AccountId, Namespace], Awaitable[bool]]
 
 
@@ -51,19 +54,21 @@ class _Entry:
 
     Attributes:
         counts: of its row.
+        mark: of the state that it is brought up to.
         marks: of the requests that it is new enough for.
-        waiting: numbers of memories that are not read yet, ascending.
+        before: memories of lower numbers are not read yet, but for some that changed meanwhile;
+            0 once all are.
         closed: epoch → memories whose key was not at hand.
-        loading: reads what is waiting; None once it has ended.
+        loading: reads what is not read yet; None once it has ended.
         name: whose keys opened its records.
         turn: of who changes it.
     """
 
     loaded: LoadedNamespace
-    counts: rows.Counts
-    mark: IndexMark
-    marks: deque[IndexMark]
-    waiting: Ints
+    counts: rows.Counts = field(default_factory=lambda: rows.Counts(0, 0))
+    mark: IndexMark | None = None
+    marks: deque[IndexMark] = field(default_factory=lambda: deque(maxlen=MARKS_MAX))
+    before: int = ALL
     closed: dict[int, set[int]] = field(default_factory=dict)
     loading: asyncio.Task[None] | None = None
     name: Namespace | None = None
@@ -72,10 +77,9 @@ class _Entry:
     @property
     def view(self) -> LoadedNamespace:
         """Return what is loaded, which says if that is all."""
-        is_loading = bool(len(self.waiting))
-        if not (is_loading or any(self.closed.values())):
+        if not (self.before or any(self.closed.values())):
             return self.loaded
-        return replace(self.loaded, is_partial=True, is_loading=is_loading)
+        return replace(self.loaded, is_partial=True, is_loading=self.before > 0)
 
 
 class SealedNamespaces:
@@ -103,6 +107,20 @@ class SealedNamespaces:
             await self.load_one(access.account, number, keys, access.index_mark)
             for number, keys in wanted.items()
         ]
+
+    async def prepare(self) -> None:
+        """Let the database parse the statement that a first recall waits for.
+
+        Raises:
+            Unavailable: the database is away.
+        """
+        async with self._database.snapshot() as connection:
+            await read_newest(connection, (NOBODY, 0), 0, 0, 0)
+
+    def has_all(self, account: AccountId, numbers: Sequence[int]) -> bool:
+        """Return true if none of these namespaces would have to be waited for."""
+        entries = [self._entries.get((account, number)) for number in numbers]
+        return all(entry is not None and entry.loading is None for entry in entries)
 
     async def load_one(
         self,
@@ -144,10 +162,11 @@ class SealedNamespaces:
 
     async def _find(self, key: IndexKey, keys: Sequence[NamespaceKey]) -> _Entry | None:
         """Return the namespace once it is loaded, or some of it; None where it is not there."""
-        entry = self._entries.get(key) or await self._begin(key, keys)
-        if entry is None:
-            return None
-        if key in self._entries:
+        if (entry := self._entries.get(key)) is None:
+            entry = self._entries[key] = _Entry(empty(key[1]))
+            entry.loading = asyncio.create_task(self._load(key, entry, keys))
+            entry.loading.add_done_callback(_retrieve)
+        else:
             self._entries.move_to_end(key)
         if keys:
             entry.name = keys[0].namespace
@@ -155,39 +174,34 @@ class SealedNamespaces:
             await asyncio.wait({loading}, timeout=WAIT_S)
             if loading.done() and not loading.cancelled():
                 loading.result()
-        return entry
-
-    async def _begin(self, key: IndexKey, keys: Sequence[NamespaceKey]) -> _Entry | None:
-        """Return the namespace, of which nothing is read yet; None where it is not there."""
-        async with self._database.snapshot() as connection:
-            there = await rows.versions(connection, *key)
-        if there is None:
-            return None
-        if (known := self._entries.get(key)) is not None:  # another recall was faster
-            return known
-        marks = deque([there.mark], maxlen=MARKS_MAX)
-        entry = _Entry(empty(key[1]), there.counts, there.mark, marks, there.seqs)
-        self._entries[key] = entry
-        if len(entry.waiting):
-            entry.loading = asyncio.create_task(self._load(key, entry, keys))
-            entry.loading.add_done_callback(_retrieve)
-        return entry
+        return entry if entry.mark is not None or entry.loading is not None else None
 
     async def _load(self, key: IndexKey, entry: _Entry, keys: Sequence[NamespaceKey]) -> None:
-        """Read what is waiting, the newest first, as far as there is room.
+        """Read what is there, the newest first, as far as there is room.
 
         Raises:
             Unavailable: the database is away; it is read anew then.
         """
-        count = FIRST
+        count, reading = FIRST, self._begin_reading(key, entry, FIRST)
         try:
-            while len(entry.waiting) and self._entries.get(key) is entry:
-                async with entry.turn:
-                    if not await self._read_some(key, entry, keys, count):
-                        log.warning("a sealed index has no room", extra={"event": "resident.room"})
-                        return
-                self._make_room()
+            while self._entries.get(key) is entry:
+                if (found := await reading) is None:  # it is not there
+                    self._let_go(key, entry)
+                    return
+                newest, pages = found
+                if pages is None:
+                    log.warning("a sealed index has no room", extra={"event": "resident.room"})
+                    entry.mark = entry.mark or newest.mark
+                    return
                 count = min(2 * count, MOST)
+                if newest.rest is not None:  # the next ones are read while these are opened
+                    reading = self._begin_reading(key, entry, count, behind=newest)
+                if not await self._put_in(key, entry, keys, newest, pages):
+                    reading.cancel()
+                    reading = self._begin_reading(key, entry, count)
+                self._make_room()
+                if not entry.before:
+                    return
         except BaseException as error:
             self._let_go(key, entry)
             if isinstance(error, Exception) and not isinstance(error, RelayerError):
@@ -195,20 +209,46 @@ class SealedNamespaces:
                 log.error("a sealed index was not read", extra=extra)
             raise
         finally:
+            reading.cancel()
             entry.loading = None
 
-    async def _read_some(
-        self, key: IndexKey, entry: _Entry, keys: Sequence[NamespaceKey], count: int
+    def _begin_reading(
+        self, key: IndexKey, entry: _Entry, count: int, behind: rows.Newest | None = None
+    ) -> "asyncio.Task[_Read | None]":
+        """Begin to read what comes next, or what comes behind those that are not put in yet."""
+        before, taken = entry.before, 0
+        if behind is not None:
+            before = _before(behind)
+            taken = len(behind.memories) * row_bytes() + len(behind.memories.records)
+
+        async def read() -> _Read | None:
+            async with self._database.snapshot() as connection:
+                room = self._room(entry) - taken
+                return await read_newest(connection, key, before, count, room)
+
+        reading = asyncio.create_task(read())
+        reading.add_done_callback(_retrieve)
+        return reading
+
+    async def _put_in(
+        self,
+        key: IndexKey,
+        entry: _Entry,
+        keys: Sequence[NamespaceKey],
+        newest: rows.Newest,
+        pages: Sequence[rows.Page],
     ) -> bool:
-        """Read the newest of what is waiting; False where there is no room for it."""
-        some = entry.waiting[-count:]
-        async with self._database.snapshot() as connection:
-            pages = await read_pages(connection, key, some, self._room(entry))
-        if pages is None:
-            return False
-        entry.waiting = entry.waiting[: len(entry.waiting) - len(some)]
-        await self._apply(key, entry, keys, rows.Differing(entry.mark, entry.counts, some), pages)
-        return True
+        """Put in what was read; False where what is there is of a later state by now."""
+        async with entry.turn:
+            if entry.mark is None:
+                entry.mark, entry.counts = newest.mark, newest.counts
+                entry.marks.append(newest.mark)
+            elif newest.mark.number < entry.mark.number:
+                return False
+            now = rows.Differing(entry.mark, entry.counts, newest.memories.seq)
+            await self._apply(key, entry, keys, now, pages)
+            entry.before = _before(newest)
+            return True
 
     async def _bring_up(
         self,
@@ -219,18 +259,19 @@ class SealedNamespaces:
     ) -> bool:
         """Bring what is loaded up to the request; False where it has to be read anew."""
         async with entry.turn:
+            if entry.mark is None:  # nothing is read yet, and what will be is as new
+                return True
             again = _find_openable(entry, keys)
             if mark is not None and mark in entry.marks and not len(again):
                 return True
             async with self._database.snapshot() as connection:
-                now = await _changes(connection, key, entry)
+                now = await _changes(connection, key, entry, entry.mark)
                 if now is None or len(now.seqs) > AFRESH:
                     return False
                 seqs = np.union1d(now.seqs, again)
                 pages = await read_pages(connection, key, seqs, self._room(entry))
             if pages is None:
                 return False
-            entry.waiting = np.setdiff1d(entry.waiting, seqs, assume_unique=True)
             await self._apply(key, entry, keys, replace(now, seqs=seqs), pages)
             entry.mark, entry.counts = now.mark, now.counts
             entry.marks.extend({now.mark, mark or now.mark}.difference(entry.marks))
@@ -281,13 +322,22 @@ def _find_openable(entry: _Entry, keys: Sequence[NamespaceKey]) -> Ints:
     return np.array(sorted(found), np.int64)
 
 
-async def _changes(connection: Connection, key: IndexKey, entry: _Entry) -> rows.Differing | None:
-    """Return the changes of what is loaded; what waits is read as it is then."""
-    now = await read_changes(connection, key, entry.loaded, entry.mark)
-    if now is None or len(entry.waiting) == 0 or len(now.seqs) < len(entry.waiting):
+async def _changes(
+    connection: Connection, key: IndexKey, entry: _Entry, since: IndexMark
+) -> rows.Differing | None:
+    """Return the changes of what is loaded; the rest is read as it is then."""
+    if (now := await rows.read_changes(connection, *key, since)) is not None:
         return now
-    # All rows were compared: most of what differs is only not there yet.
-    return replace(now, seqs=np.setdiff1d(now.seqs, entry.waiting, assume_unique=True))
+    if (there := await rows.versions(connection, *key)) is None:
+        return None
+    now = entry.loaded.compare(there)
+    is_here = np.isin(now.seqs, entry.loaded.memories.seq, assume_unique=True)
+    return replace(now, seqs=now.seqs[is_here | (now.seqs >= entry.before)])
+
+
+def _before(newest: rows.Newest) -> int:
+    """Return the number before which all others are; 0 where none is."""
+    return 0 if newest.rest is None else newest.rest + 1
 
 
 async def _open(
@@ -301,7 +351,7 @@ async def _open(
     return open_pages(pages, account, keys)
 
 
-def _retrieve(loading: "asyncio.Task[None]") -> None:
+def _retrieve(loading: "asyncio.Task[Any]") -> None:
     """Retrieve the failure of a reading that nobody awaits any more, lest asyncio log it."""
     if not loading.cancelled():
         loading.exception()

@@ -5,14 +5,14 @@ Not here: embedding (`embedding.models`), turning (`lookup.py`), searching (`dat
 - A query has one vector of a model, or two, where it is longer than the model takes at once.
 - A query's vector of one model only ever meets vectors of that model.
 - While one model is in use, a recall pays nothing for asking: what was found is kept for seconds,
-  and looked up while the query is embedded.
+  and looked up while the query is embedded. A namespace in memory tells it by itself.
 """
 
 import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -105,6 +105,24 @@ class QueryEmbedder:
         related = self._embedders.related(answered)
         return QueryVectors(answered, complete, related, used)
 
+    async def embed_early(
+        self, account: AccountId, text: str, goal: tuple[str, float] | None = None
+    ) -> None:
+        """Embed a query by the current model, for whoever asks for its vectors a moment later."""
+        if (current := self._embedders.current) is not None:
+            texts = [text] if goal is None else [text, goal[0]]
+            await self._embedders.embed_queries(texts, [current.model_id], account=account)
+
+    def note_used(self, account: AccountId, used: Mapping[int, Set[str]]) -> None:
+        """Note which models each of these namespaces has vectors of, as whoever holds them knows.
+
+        Nothing is looked up then for a while.
+        """
+        until = self._seconds() + KEPT_S
+        for number, models in used.items():
+            its = frozenset(model for model in models if not vector_rows.is_manual(model))
+            self._keep(account, number, until, its)
+
     def coverage(self, text: str, used: frozenset[str]) -> Coverage:
         """Return the coverage of a query by these models in use.
 
@@ -140,11 +158,15 @@ class QueryEmbedder:
         if stale:
             fresh = await vector_rows.models(self._database, account=account, namespace_ids=stale)
             for number, models in fresh.items():
-                kept[number] = self._used[account, number] = (now + KEPT_S, models)
-                self._used.move_to_end((account, number))
-            while len(self._used) > KEPT_MAX:
-                self._used.popitem(last=False)
+                kept[number] = (now + KEPT_S, models)
+                self._keep(account, number, *kept[number])
         return frozenset(model for _, models in kept.values() for model in models)
+
+    def _keep(self, account: AccountId, number: int, until: float, models: frozenset[str]) -> None:
+        self._used[account, number] = (until, models)
+        self._used.move_to_end((account, number))
+        while len(self._used) > KEPT_MAX:
+            self._used.popitem(last=False)
 
 
 def _with_goal(vectors: Vectors, weight: float) -> Vectors:

@@ -178,16 +178,16 @@ def open_records(
     key: NamespaceKey,
     account: AccountId,
     sealed: bytes,
+    begins: Ints,
     sizes: Ints,
     memories: npt.NDArray[np.void],
     revisions: Ints,
 ) -> OpenedRecords:
-    """Return the records that lie one behind another, (n,) of these memories and revisions.
+    """Return the records that lie at these places, (n,) of these memories and revisions.
 
     What `open_record` raises for is left out. All are read together: one at a time, a record takes
     ten times as long.
     """
-    begins = sizes.cumsum() - sizes
     padded = sizes - 1 - OVERHEAD_BYTES
     which = np.flatnonzero((padded > 0) & (padded % STEP_BYTES == 0))
     which = which[bytes_at(sealed, begins[which], 1)[:, 0] == _VERSION[0]]

@@ -164,7 +164,7 @@ INSIDES = {
     "pgqueuer": Inside(
         "pyproject.toml",
         frozenset(["relayer/acknowledgements.py", "relayer/jobs.py"]),
-        r"\(Queries\)|\.job_context",
+        r"(?s)from pgqueuer import.*\(Queries\)|\.job_context",
         _of_pgqueuer,
     ),
     "pynacl": Inside(

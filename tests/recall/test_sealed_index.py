@@ -267,22 +267,24 @@ class TestHolding:
         await choice.choose(sealed=True, namespaces=BOTH)
         monkeypatch.setattr(sealed_index, "FIRST", 2)
         monkeypatch.setattr(sealed_index, "WAIT_S", 0.0)
-        go_on, page, read = asyncio.Event(), rows.page, list[int]()
+        go_on, newest, read = asyncio.Event(), rows.newest, list[int]()
 
         async def slow(*arguments: Any) -> Any:
-            if len(read) == 1:
-                await go_on.wait()
             read.append(1)
-            return await page(*arguments)
+            if len(read) == 2:  # the first page is there by then
+                await go_on.wait()
+            return await newest(*arguments)
 
-        monkeypatch.setattr(rows, "page", slow)
-        await choice.recall(text="Anna tea sugar")  # begins to read
-        while not read:
+        monkeypatch.setattr(rows, "newest", slow)
+        begun = await choice.recall(text="Anna tea sugar")
+        assert begun.degraded
+        while len(read) < 2:
             await asyncio.sleep(0.01)
-        asking = asyncio.create_task(choice.recall(text="Anna tea sugar"))
+        some = await choice.recall(text="cellar Anna tea sugar")
+        assert some.degraded
+        assert some.found
+        assert TALK[0] not in [found.memory.text for found in some.found]
         go_on.set()
-        first = await asking
-        assert first.degraded or TALK[0] in [f.memory.text for f in first.found]
         monkeypatch.setattr(sealed_index, "WAIT_S", 60.0)
         whole = await choice.recall(text="Anna tea sugar")
         assert not whole.degraded

@@ -53,7 +53,8 @@ def opened(sealed: Sequence[bytes]) -> OpenedRecords:
     sizes = np.array([*map(len, sealed)], np.int64)
     ids = [uuid.UUID(int=n).bytes for n in range(len(sealed))]
     memories = np.frombuffer(b"".join(ids), "V16")
-    return open_records(KEY, ACCOUNT, b"".join(sealed), sizes, memories, np.arange(len(sealed)))
+    begins, revisions = sizes.cumsum() - sizes, np.arange(len(sealed))
+    return open_records(KEY, ACCOUNT, b"".join(sealed), begins, sizes, memories, revisions)
 
 
 def told_one_by_one(sealed: Sequence[bytes]) -> list[Any]:
