@@ -21,7 +21,7 @@ help:
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-claude, test-codex, test-gemini   sessions of these real programs; need npm (300 MB each)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
-	@echo "make test-typescript   the TypeScript client; needs npm and Chromium, installs into client/typescript (60 MB)"
+	@echo "make test-typescript   the TypeScript client in Node, Deno, Bun and Chromium; needs npm and Chromium (260 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
 	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (9 minutes)"
 	@echo "make test-deploy   linters of deploy/, the image's steps and the service without an engine; needs root"
@@ -185,8 +185,19 @@ test-console: .venv/.dev .venv/.model .venv/.console .console-tests/.installed
 # The TypeScript client: every package by its hash; none of them runs a script.
 TYPESCRIPT := client/typescript
 
-test-typescript: .venv/.dev .venv/.model $(TYPESCRIPT)/node_modules/.installed
-	@$(BIN)/python -m pytest -q tests/typescript/package.py
+# Deno and Bun, whose packages for this platform are the programs.
+TYPESCRIPT_RUNTIMES := $(CURDIR)/.typescript-runtimes
+TYPESCRIPT_RUNTIMES_PINS := tests/typescript/package.json tests/typescript/package-lock.json
+
+test-typescript: .venv/.dev .venv/.model $(TYPESCRIPT)/node_modules/.installed .typescript-runtimes/.installed
+	@TYPESCRIPT_RUNTIMES=$(TYPESCRIPT_RUNTIMES) $(BIN)/python -m pytest -q tests/typescript/package.py
+
+.typescript-runtimes/.installed: $(TYPESCRIPT_RUNTIMES_PINS)
+	@command -v npm >/dev/null || { echo "test-typescript needs npm"; exit 1; }
+	@mkdir -p $(TYPESCRIPT_RUNTIMES)
+	@cp $(TYPESCRIPT_RUNTIMES_PINS) $(TYPESCRIPT_RUNTIMES)
+	@$(NPM_CI) --prefix $(TYPESCRIPT_RUNTIMES)
+	@touch $@
 
 typescript-types: .venv/.dev $(TYPESCRIPT)/node_modules/.installed
 	@$(BIN)/python -m tests.generate_typescript
@@ -371,4 +382,4 @@ INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTI
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts .console-tests $(CONSOLE)/node_modules relayer/http/console-files client/memrelay/console-files $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-openai .venv-frameworks .venv-bench .venv-swift .venv-deploy .venv-models .venv-release .openclaw .coding .memwal-ts .console-tests .typescript-runtimes $(CONSOLE)/node_modules relayer/http/console-files client/memrelay/console-files $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The TypeScript client as its users have it: types, vectors in Node and Chromium, a live relayer.
+"""The TypeScript client as its users have it: types, vectors and a live relayer, in each runtime.
 
 `make test-typescript` runs this file; `make test`, which needs no Node, does not. The tests
 themselves stand in `client/typescript/test/`.
@@ -6,8 +6,10 @@ themselves stand in `client/typescript/test/`.
 
 import json
 import os
+import re
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,16 +23,48 @@ from tests.processes import RunningRelayer, lasting_port, running_relayer
 
 PACKAGE = generate_typescript.PACKAGE
 RUN_S_MAX = 300
+# Deno lets a program do what it is allowed to, and no more.
+PROGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "deno": (
+        "@deno/*/deno",
+        ("run", "--quiet", "--allow-net"),
+        ("test", "--no-check", "--allow-all"),
+    ),
+    "bun": ("@oven/bun-*/bin/bun", ("run",), ("test", f"--timeout={RUN_S_MAX * 1000}")),
+}
 
 
-def npm(script: str, **environment: str) -> None:
-    """Run a script of the package; its words are shown where it fails."""
+def run(
+    *command: str | Path, folder: Path = PACKAGE, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return what a program prints; its words are shown where it fails."""
     done = subprocess.run(
-        ["npm", "run", "--silent", script],
-        cwd=PACKAGE, env=os.environ | environment, timeout=RUN_S_MAX, check=False,
+        command,
+        cwd=folder, env=os.environ | (environment or {}), timeout=RUN_S_MAX, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout
+
+
+def npm(script: str, **environment: str) -> None:
+    """Run a script of the package."""
+    run("npm", "run", "--silent", script, environment=environment)
+
+
+def program(runtime: str) -> Path:
+    """Return the one program of a runtime that was installed for this platform."""
+    packages = Path(os.environ["TYPESCRIPT_RUNTIMES"]) / "node_modules"
+    [found] = packages.glob(PROGRAMS[runtime][0])
+    return found
+
+
+def run_test(runtime: str, name: str, **environment: str) -> str:
+    """Run a bundled test, which Node runs, in another runtime."""
+    npm("bundle:test")
+    file = f"./build/{name}.test.js"
+    command: list[str | Path] = [program(runtime), *PROGRAMS[runtime][2], file]
+    return run(*command, environment={"NO_COLOR": "1", **environment})
 
 
 def node(script: str, *arguments: str | Path) -> str:
@@ -78,6 +112,55 @@ def test_every_vector_in_chromium() -> None:
 
 def test_a_real_relayer(relayer: RunningRelayer) -> None:
     npm("test:live", MEMRELAY_TEST_URL=relayer.url)
+
+
+@pytest.mark.parametrize("runtime", PROGRAMS)
+def test_every_vector_in_another_runtime(runtime: str) -> None:
+    told = run_test(runtime, "vectors")
+    assert re.search(r"\b0 fail", told), told[-2000:]
+    passed = re.search(r"([0-9]+) pass", told)
+    vectors = list((PACKAGE / "../../tests/vectors").glob("*.json"))
+    assert passed
+    assert int(passed[1]) == len(vectors) + 1  # and one that all operations have some
+
+
+@pytest.mark.parametrize("runtime", PROGRAMS)
+def test_a_real_relayer_from_another_runtime(relayer: RunningRelayer, runtime: str) -> None:
+    run_test(runtime, "live", MEMRELAY_TEST_URL=relayer.url)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the package is installed as it is published, and a program that uses it."""
+    folder = tmp_path_factory.mktemp("installed")
+    npm("build")
+    run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder)
+    [packed] = folder.glob("*.tgz")
+    run("tar", "-xzf", packed, folder=folder)
+    (folder / "node_modules").mkdir()
+    (folder / "package").rename(folder / "node_modules/memrelay")
+    shutil.copytree(PACKAGE / "node_modules/@noble", folder / "node_modules/@noble")
+    shutil.copy(PACKAGE / "test/installed.mjs", folder)
+    (folder / "package.json").write_text('{"dependencies": {"memrelay": "*"}}')
+    return folder
+
+
+@pytest.mark.parametrize("runtime", ["node", *PROGRAMS])
+def test_one_life_with_the_installed_package(
+    relayer: RunningRelayer, installed: Path, runtime: str
+) -> None:
+    """Its files and entries are all there; Deno grants it the network and nothing else."""
+    command: list[str | Path] = ["node"]
+    if runtime in PROGRAMS:
+        command = [program(runtime), *PROGRAMS[runtime][1]]
+    assert run(*command, "installed.mjs", relayer.url, folder=installed).endswith("lived\n")
+
+
+def test_the_readme_names_the_runtimes_that_are_tested() -> None:
+    """Each with its pinned version."""
+    readme = (PACKAGE / "README.md").read_text()
+    pins = json.loads((Path(__file__).parent / "package.json").read_text())["dependencies"]
+    assert f"Deno (tested: {pins['deno']}), Bun ({pins['bun']})" in readme
 
 
 def test_a_memory_for_models_of_the_ai_sdk(relayer: RunningRelayer) -> None:

@@ -25,6 +25,7 @@ export const LONG_ANSWER_BYTES_MAX = 256 * 2 ** 20; // chains of grants, and wha
 const SLICE_MS = 20; // of computing without a pause
 const MEMORY_BYTES_MAX = 2 * 2 ** 20; // a text of the greatest length, with its line ends escaped
 const SLOWEST_BYTES_MS = (64 * 2 ** 10) / 1000;
+const UNSENT_IN_DENO = "client error (Connect)"; // which has no code
 const NEVER_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH"];
 
 /** An object of an answer's JSON; what is in it is the relayer's word. */
@@ -176,8 +177,7 @@ export class Countdown {
     if (error instanceof ServerError || error instanceof TransportError) return error;
     if (this.#outer?.aborted) return this.#outer.reason;
     if (this.#isOver) return new TimedOut("The relayer did not answer in time.", { cause: error });
-    const code = (error as { cause?: { code?: unknown } } | null)?.cause?.code;
-    return NEVER_SENT.includes(String(code))
+    return isUnsent(error)
       ? new TransportError("The relayer was not reached.", { cause: error, sent: false })
       : new TransportError("The relayer was not reached, or the connection broke.", {
           cause: error,
@@ -244,6 +244,14 @@ function pauseBefore(error: unknown, attempt: number, isRepeatable: boolean): nu
   const backoffMs = Math.min(8_000, 250 * 2 ** attempt) * (0.5 + Math.random() / 2);
   const askedS = error instanceof ServerError ? (error.retryAfterS ?? 0) : 0;
   return Math.max(backoffMs, 1_000 * askedS);
+}
+
+/** Returns whether an error of `fetch` says that nothing was sent; each platform says it otherwise. */
+function isUnsent(error: unknown): boolean {
+  type Said = { readonly code?: unknown; readonly message?: unknown; readonly cause?: Said };
+  const { code, cause } = (error ?? {}) as Said;
+  const isOfCode = [code, cause?.code].some((one) => NEVER_SENT.includes(String(one)));
+  return isOfCode || String(cause?.message).includes(UNSENT_IN_DENO);
 }
 
 /** Waits; rejects with the signal's reason once it is aborted. */

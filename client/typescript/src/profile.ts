@@ -151,9 +151,8 @@ async function readPrivate(path: string): Promise<string | null> {
   try {
     file = await open(path, flags);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT") return null;
-    throw new ConfigError(`${path} cannot be read: ${code}.`, { cause: error });
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw new ConfigError(`${path} cannot be read: ${reasonOf(error)}.`, { cause: error });
   }
   try {
     const status = await file.stat();
@@ -187,7 +186,12 @@ async function writePrivate(path: string, value: object): Promise<void> {
     await rename(beside, path);
   } catch (error) {
     await unlink(beside).catch(() => undefined);
-    const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`${path} cannot be written: ${code}.`, { cause: error });
+    throw new ConfigError(`${path} cannot be written: ${reasonOf(error)}.`, { cause: error });
   }
+}
+
+/** Returns the system's word for what went wrong; what Deno does not allow has a name alone. */
+function reasonOf(error: unknown): string {
+  const { code, name } = error as NodeJS.ErrnoException;
+  return code ?? name;
 }
