@@ -39,6 +39,7 @@ from relayer.database import memories as rows
 from relayer.database import requests as request_rows
 from relayer.database.check import database_clock
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
+from relayer.database.word_moves import move_words
 from relayer.errors import (
     Corrupted,
     Misdirected,
@@ -454,7 +455,13 @@ class Worker:
             return [publish]
         over = (request_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
         expiring = [partial(delete, self._database) for delete in over]
-        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._sweeper.sweep]
+        others: list[Chore] = [
+            publish,
+            empty,
+            self._sweeper.sweep,
+            partial(move_words, self._database),
+        ]
+        return [*expiring, self._forget_jobs, *self._chores, *others]
 
     async def _is_off(self) -> bool:
         """Return true if this machine's clock differs so much that it refuses requests.

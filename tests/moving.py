@@ -18,8 +18,11 @@ from relayer.settings import Settings
 from relayer.upkeep import provision
 from tests.conftest import BenchMaker, database_copy
 from tests.services import Bench, bench_on
+from tests.stored_words import WORDS
 
-POSTINGS = "SELECT token, memory_id, frequency, word_count FROM postings ORDER BY memory_id, token"
+POSTINGS = f"""
+SELECT token, memory_id, frequency, word_count FROM {WORDS} w ORDER BY memory_id, token
+"""
 VECTORS = "SELECT memory_id, part, model, embedding::text FROM vectors ORDER BY memory_id, part"
 
 EMPTY = Arrival(account=None, grants=[], namespaces=[], tombstones=[], memories=[], episodes=[])

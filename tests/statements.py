@@ -81,6 +81,7 @@ OVER_ALL = {
     "blobs._FIRST",
     "outbox._OUTBOX",
     "index_choice._ACCOUNTS",
+    "word_moves._ACCOUNTS",
     "reseal._ACCOUNTS_DUE",
     "vectors._ACCOUNTS_DUE",
     "episodes._PENDING_ANYWHERE",

@@ -81,7 +81,7 @@ WHERE a.account_id = $1
 # if so, which memories' these are.
 _POSTINGS_OFF: Final = """
 SELECT (SELECT count(*) FROM postings WHERE account_id = $1 AND namespace_id = $2)
-       > (SELECT coalesce(sum(cardinality(tokens)), 0)
+       > (SELECT coalesce(sum(cardinality(tokens)) FILTER (WHERE frequencies IS NULL), 0)
           FROM memories WHERE account_id = $1 AND namespace_id = $2) AS off
 """
 _STRAY_POSTINGS: Final = """
@@ -89,7 +89,7 @@ SELECT DISTINCT p.memory_id FROM postings p
 WHERE p.account_id = $1 AND p.namespace_id = $2
   AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.account_id = $1 AND m.memory_id = p.memory_id
                                            AND m.namespace_id = p.namespace_id
-                                           AND p.token = ANY (m.tokens))
+                                           AND m.frequencies IS NULL AND p.token = ANY (m.tokens))
 LIMIT 100
 """
 
@@ -97,14 +97,16 @@ LIMIT 100
 # earlier release wrote beside this one has no count of what it is found by.
 _CONTRADICTIONS: Final = f"""
 WITH page AS MATERIALIZED (
-    SELECT memory_id, revision_of, namespace_id, epoch, tokens, embedding_model, index_bytes,
-           index_record
+    SELECT memory_id, revision_of, namespace_id, epoch, tokens, frequencies, embedding_model,
+           index_bytes, index_record
     FROM memories WHERE account_id = $1 AND seq > $2 AND seq <= $3
 )
 SELECT m.memory_id, 'a posting is missing' AS what FROM page m
-WHERE cardinality(m.tokens) > (SELECT count(*) FROM postings p
-                               WHERE p.account_id = $1 AND p.namespace_id = m.namespace_id
-                                 AND p.token = ANY (m.tokens) AND p.memory_id = m.memory_id)
+WHERE cardinality(m.tokens) <> CASE WHEN m.frequencies IS NOT NULL
+    THEN octet_length(m.frequencies)
+    ELSE (SELECT count(*) FROM postings p
+          WHERE p.account_id = $1 AND p.namespace_id = m.namespace_id
+            AND p.token = ANY (m.tokens) AND p.memory_id = m.memory_id) END
 UNION ALL
 SELECT m.memory_id, 'its vectors are missing' FROM page m
 WHERE m.embedding_model NOT IN ('none', 'lost') AND m.index_record IS NULL

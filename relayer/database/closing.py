@@ -34,10 +34,11 @@ _LOCK: Final = "SELECT 1 FROM accounts WHERE account_id = $1 FOR UPDATE"
 # Some memories with their postings; links, vectors and counts of recalls go with them.
 _EMPTY_MEMORIES: Final = """
 WITH doomed AS (
-    SELECT memory_id, namespace_id, tokens FROM memories WHERE account_id = $1 LIMIT $2
+    SELECT memory_id, namespace_id, CASE WHEN frequencies IS NULL THEN tokens END AS row_tokens
+    FROM memories WHERE account_id = $1 LIMIT $2
 ), posting AS (
     DELETE FROM postings p
-    USING (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM doomed) d
+    USING (SELECT memory_id, namespace_id, unnest(row_tokens) AS token FROM doomed) d
     WHERE p.account_id = $1 AND p.namespace_id = d.namespace_id AND p.token = d.token
       AND p.memory_id = d.memory_id
 ), memory AS (

@@ -15,6 +15,7 @@ from typing import Final
 from relayer.database.conditions import MOMENT, unexpired
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
+from relayer.database.postings import holders
 from relayer.database.runs import OUTDATED, PROCEDURE, SUMMARY, GroupCursor, Scope
 from relayer.sealed.keys import AccountId
 
@@ -31,17 +32,16 @@ WHERE {_IN_FORCE} AND m.stored_at >= $4 AND m.seq > $5
 ORDER BY m.seq LIMIT $6
 """
 
-# Pairs of memories of one kind, of which one has all these words of the other. They are looked for
-# by the rarest of these words, among so many of the newest that have it: what a memory costs does
-# not grow with the namespace.
+# Pairs of memories of one kind, of which one has all these words of the other. Long ones are looked
+# for by the rarest of these words, among so many of the newest that have it; others by all of these
+# words at once.
 _ALIKE: Final = f"""
 WITH word AS (
     SELECT * FROM unnest($4::uuid[], $5::int[], $6::bigint[]) AS w (memory_id, epoch, token)
 ), known AS MATERIALIZED (
     SELECT w.token,
            (SELECT count(*) FROM (
-                SELECT 1 FROM postings t
-                WHERE t.account_id = $1 AND t.namespace_id = $2 AND t.token = w.token LIMIT $7) t
+                SELECT 1 FROM {holders("$2", "w.token")} h LIMIT $7) t
            ) AS memories
     FROM (SELECT DISTINCT token FROM word) w
 ), said AS (
@@ -54,9 +54,14 @@ FROM said s
 JOIN memories p ON p.account_id = $1 AND p.memory_id = s.memory_id AND p.superseded_at IS NULL
 CROSS JOIN LATERAL (
     SELECT m.memory_id
-    FROM (SELECT t.memory_id FROM postings t
-          WHERE t.account_id = $1 AND t.namespace_id = $2 AND t.token = s.rarest
-          ORDER BY t.memory_id DESC LIMIT $7) t
+    FROM ((SELECT t.memory_id FROM postings t
+           WHERE t.account_id = $1 AND t.namespace_id = $2 AND t.token = s.rarest
+           ORDER BY t.memory_id DESC LIMIT $7)
+          UNION ALL
+          (SELECT h.memory_id FROM memories h
+           WHERE h.account_id = $1 AND h.namespace_id = $2 AND h.frequencies IS NOT NULL
+             AND h.tokens @> s.tokens AND h.tokens @> ARRAY[s.rarest]
+           ORDER BY h.seq DESC LIMIT $7)) t
     JOIN memories m ON m.account_id = $1 AND m.memory_id = t.memory_id
     WHERE m.memory_id <> p.memory_id AND m.kind = p.kind AND m.epoch = s.epoch
       AND m.word_count BETWEEN p.word_count / 2 AND p.word_count * 2

@@ -18,14 +18,14 @@ from relayer.sealed.keys import AccountId
 _ERASE: Final = """
 WITH doomed AS (
     SELECT memory_id, revision_of IS NULL AS current, namespace_id, blob_id, state_blob, word_count,
-           size_bytes, index_bytes, tokens
+           size_bytes, index_bytes, CASE WHEN frequencies IS NULL THEN tokens END AS row_tokens
     FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), turn AS (
     DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($10)
     RETURNING blob_id, CASE WHEN state = 'done' THEN 0 ELSE size_bytes END AS size_bytes
 ), posting AS (
     DELETE FROM postings p
-    USING (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM doomed) d
+    USING (SELECT memory_id, namespace_id, unnest(row_tokens) AS token FROM doomed) d
     WHERE p.account_id = $1 AND p.namespace_id = d.namespace_id AND p.token = d.token
       AND p.memory_id = d.memory_id
 ), vector AS (

@@ -55,12 +55,16 @@ _MEMORIES_AFTER: Final = _page_of()
 # Likewise of some memories and their earlier revisions, for what changed meanwhile.
 _MEMORIES_NAMED: Final = _page_of("AND (memory_id = ANY ($5) OR revision_of = ANY ($5))")
 _POSTINGS: Final = """
+SELECT m.memory_id, t.token, get_byte(m.frequencies, t.place::int - 1) AS frequency
+FROM memories m CROSS JOIN LATERAL unnest(m.tokens) WITH ORDINALITY AS t (token, place)
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.frequencies IS NOT NULL
+UNION ALL
 SELECT p.memory_id, p.token, p.frequency
 FROM (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM memories
-      WHERE account_id = $1 AND memory_id = ANY ($2)) t
+      WHERE account_id = $1 AND memory_id = ANY ($2) AND frequencies IS NULL) t
 JOIN postings p ON p.account_id = $1 AND p.namespace_id = t.namespace_id AND p.token = t.token
                AND p.memory_id = t.memory_id
-ORDER BY p.memory_id, p.token
+ORDER BY memory_id, token
 """
 _VECTORS: Final = """
 SELECT v.memory_id, v.embedding FROM vectors v

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from relayer.database import index_size
 from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection, Row, halfvec
+from relayer.database.postings import Words
 from relayer.database.vectors import NO_VECTOR
 from relayer.portable import MovedEpisode, MovedMemory
 from relayer.record import State
@@ -45,9 +46,13 @@ _PARAMETERS: Final[Mapping[str, Callable[["Page"], object]]] = {
     "now": lambda p: p.now,
     "stored_ids": lambda p: [name for name, _ in p.here],
     "stored_bytes": lambda p: [data for _, data in p.here],
-    "word_numbers": lambda p: p.words[0],
-    "word_tokens": lambda p: p.words[1],
-    "word_frequencies": lambda p: p.words[2],
+    "word_numbers": lambda p: [place + 1 for place, _, _ in p.words.rows],
+    "word_tokens": lambda p: [token for _, token, _ in p.words.rows],
+    "word_frequencies": lambda p: [n for _, _, n in p.words.rows],
+    "tokens": lambda p: p.words.tokens,
+    "first_tokens": lambda p: p.words.firsts,
+    "last_tokens": lambda p: p.words.lasts,
+    "frequencies": lambda p: p.words.frequencies,
     "memory_ids": lambda p: [m.id for m in p.moved],
     "namespace_ids": lambda p: [one.namespace_id for one in p.memories],
     "epochs": lambda p: [m.epoch for m in p.moved],
@@ -106,27 +111,21 @@ WITH stored AS (
     SELECT :account, blob_id, bytes, :now FROM unnest(:stored_ids::bytea[], :stored_bytes::bytea[])
         AS b (blob_id, bytes)
     ON CONFLICT DO NOTHING
-), word AS (
-    SELECT r.memory_id, r.namespace_id, w.token, w.frequency, r.word_count
-    FROM unnest(:word_numbers::int[], :word_tokens::bigint[], :word_frequencies::smallint[])
-        AS w (number, token, frequency)
-    JOIN unnest(:memory_ids::uuid[], :namespace_ids::int[], :word_counts::smallint[])
-        WITH ORDINALITY AS r (memory_id, namespace_id, word_count, number) USING (number)
 ), memory AS (
     INSERT INTO memories (
         account_id, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
         importance, confidence, writer, event_time, created_at, stored_at, expires_at,
         given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
-        last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
-        embedding_model, embedding_version, has_default_life, index_record)
+        last_seen_at, blob_id, size_bytes, word_count, tokens, frequencies, source, fingerprint,
+        index_version, embedding_model, embedding_version, has_default_life, index_record)
     SELECT :account, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format,
            kind, importance, confidence, writer, event_time, created_at, stored_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
-           last_seen_at, blob_id, size_bytes, r.word_count, coalesce(t.tokens, '{}'), source,
-           fingerprint, index_version, embedding_model, embedding_version, has_default_life,
-           index_record
+           last_seen_at, blob_id, size_bytes, r.word_count,
+           (:tokens::bigint[])[first_token:last_token], frequencies, source, fingerprint,
+           index_version, embedding_model, embedding_version, has_default_life, index_record
     FROM unnest(:memory_ids::uuid[], :namespace_ids::int[], :epochs::int[], :seqs::bigint[],
                 :revisions::int[], :revisions_of::uuid[], :types::smallint[], :formats::text[],
                 :kinds::text[], :importances::text[], :confidences::text[], :writers::bytea[],
@@ -137,18 +136,22 @@ WITH stored AS (
                 :seen_counts::int[], :last_seen_ats::timestamptz[], :blob_ids::bytea[],
                 :sizes::int[], :word_counts::smallint[], :sources::bigint[], :fingerprints::bytea[],
                 :index_versions::smallint[], :embedding_models::text[], :embedding_versions::text[],
-                :default_lives::bool[], :records::bytea[])
+                :default_lives::bool[], :records::bytea[], :first_tokens::int[],
+                :last_tokens::int[], :frequencies::bytea[])
         AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
               importance, confidence, writer, event_time, created_at, stored_at, expires_at,
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
-              embedding_model, embedding_version, has_default_life, index_record)
+              embedding_model, embedding_version, has_default_life, index_record, first_token,
+              last_token, frequencies)
     JOIN namespaces n ON n.account_id = :account AND n.namespace_id = r.namespace_id
-    LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
-               FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-    SELECT :account, namespace_id, token, memory_id, frequency, word_count FROM word
+    SELECT :account, r.namespace_id, w.token, r.memory_id, w.frequency, r.word_count
+    FROM unnest(:word_numbers::int[], :word_tokens::bigint[], :word_frequencies::smallint[])
+        AS w (number, token, frequency)
+    JOIN unnest(:memory_ids::uuid[], :namespace_ids::int[], :word_counts::smallint[])
+        WITH ORDINALITY AS r (memory_id, namespace_id, word_count, number) USING (number)
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
@@ -324,9 +327,9 @@ class Page:
         return self.blobs if self.blobs_here else []
 
     @cached_property
-    def words(self) -> tuple[list[int], list[int], list[int]]:
-        """Return, of each word, the number of its memory, from 1, its token and its frequency."""
-        return _words(self.moved)
+    def words(self) -> Words:
+        """Return the words of all its memories."""
+        return Words.of([_words(m) for m in self.moved])
 
 
 async def present(
@@ -405,12 +408,10 @@ def _model_version(memory: MovedMemory) -> str:
     return memory.embedding_version if _has_vectors(memory) else ""
 
 
-def _words(memories: Sequence[MovedMemory]) -> tuple[list[int], list[int], list[int]]:
-    """Return, of each word, the number of its memory, from 1, its token and its frequency."""
-    words = [np.frombuffer(m.postings or b"", _POSTING) for m in memories]
-    whole = np.concatenate([np.empty(0, _POSTING), *words])
-    numbers = np.repeat(np.arange(1, len(words) + 1), [len(found) for found in words])
-    return numbers.tolist(), whole["token"].tolist(), whole["frequency"].tolist()
+def _words(memory: MovedMemory) -> dict[int, int]:
+    """Return token → frequency of a memory's words."""
+    words = np.frombuffer(memory.postings or b"", _POSTING)
+    return dict(zip(words["token"].tolist(), words["frequency"].tolist(), strict=True))
 
 
 def vector_of(part: bytes) -> npt.NDArray[np.float16]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from relayer.database import index_size
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.postings import Words
 from relayer.database.vectors import DELETE_POSTINGS, DELETE_VECTORS
 from relayer.sealed.keys import AccountId
 
@@ -57,16 +58,15 @@ WITH moved AS (
           GROUP BY m.namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 )
-UPDATE memories m SET index_record = r.record, source = r.source, tokens = '{}', word_count = 0
+UPDATE memories m SET index_record = r.record, source = r.source, tokens = '{}', frequencies = NULL,
+                      word_count = 0
 FROM moved r WHERE m.account_id = $1 AND m.memory_id = r.memory_id
 """
 _SET_ROWS: Final = """
 WITH moved AS (
-    SELECT * FROM unnest($2::uuid[], $3::smallint[], $4::bigint[])
-        AS r (memory_id, word_count, source)
-), word AS (
-    SELECT * FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
-        AS w (memory_id, namespace_id, token, frequency, word_count)
+    SELECT * FROM unnest($2::uuid[], $3::smallint[], $4::bigint[], $17::int[], $18::int[],
+                         $19::bytea[])
+        AS r (memory_id, word_count, source, first_token, last_token, frequencies)
 ), counted AS (
     UPDATE namespaces n SET word_count = n.word_count + c.words
     FROM (SELECT m.namespace_id, sum(r.word_count) AS words
@@ -76,8 +76,7 @@ WITH moved AS (
 ), memory AS (
     UPDATE memories m
     SET index_record = NULL, source = r.source, word_count = r.word_count,
-        tokens = coalesce((SELECT array_agg(w.token) FROM word w
-                           WHERE w.memory_id = m.memory_id), '{}')
+        tokens = ($16::bigint[])[r.first_token:r.last_token], frequencies = r.frequencies
     FROM moved r WHERE m.account_id = $1 AND m.memory_id = r.memory_id
 ), vector AS (
     INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
@@ -88,7 +87,9 @@ WITH moved AS (
     ON CONFLICT DO NOTHING
 )
 INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+SELECT $1, namespace_id, token, memory_id, frequency, word_count
+FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
+    AS w (memory_id, namespace_id, token, frequency, word_count)
 ON CONFLICT DO NOTHING
 """
 # Namespaces of which nothing is left to be moved.
@@ -184,7 +185,8 @@ async def _set_records(
 
 
 async def _set_rows(connection: Connection, account: AccountId, memories: Sequence[ToRows]) -> None:
-    words = [(m, token, n) for m in memories for token, n in m.postings.items()]
+    packed = Words.of([m.postings for m in memories])
+    words = [(memories[place], token, n) for place, token, n in packed.rows]
     vectors = [(m.row, part, v) for m in memories for part, v in enumerate(m.vectors)]
     await connection.execute(
         _SET_ROWS,
@@ -203,6 +205,10 @@ async def _set_rows(connection: Connection, account: AccountId, memories: Sequen
         [row["epoch"] for row, _, _ in vectors],
         [row["embedding_model"] for row, _, _ in vectors],
         [halfvec(vector) for _, _, vector in vectors],
+        packed.tokens,
+        packed.firsts,
+        packed.lasts,
+        packed.frequencies,
     )
 
 

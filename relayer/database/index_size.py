@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from relayer.database.pool import Connection
+from relayer.database.postings import IN_ROW_MAX
 from relayer.sealed.keys import AccountId
 
 MEMORY_BYTES: Final = 1_900  # its row and its entries in 13 indexes, its blob's row, its receipt
 WORD_BYTES: Final = 232  # a row of 100, an entry of 124 in a page filled to two thirds, a token
+ROW_WORD_BYTES: Final = 32  # a token and its frequency in a memory's row, its share of an index
 _PAGE_BYTES: Final = 8_192  # of which 8,168 are for rows; none is cut, since vectors are PLAIN
 _ROOM_BYTES: Final = 8_168
 _VECTOR_FRAME_BYTES: Final = 124  # of a row, beside two bytes for each dimension
@@ -29,7 +31,8 @@ _VECTOR: Final = f"""
 + {_VECTOR_ENTRY_BYTES}
 """
 INDEX_BYTES: Final = f"""
-({MEMORY_BYTES} + {WORD_BYTES}::bigint * cardinality(m.tokens)
+({MEMORY_BYTES} + CASE WHEN m.frequencies IS NULL THEN {WORD_BYTES}::bigint
+                       ELSE {ROW_WORD_BYTES} END * cardinality(m.tokens)
  + coalesce(octet_length(m.index_record), 0)
  + coalesce((SELECT sum({_VECTOR}) FROM vectors v
              WHERE v.account_id = $1 AND v.memory_id = m.memory_id), 0))::bigint
@@ -55,7 +58,7 @@ WHERE account_id = $1 AND closed_at IS NULL
 
 def index_bytes(words: int) -> int:
     """Return what is counted for a memory with so many different words and no vector yet."""
-    return MEMORY_BYTES + WORD_BYTES * words
+    return MEMORY_BYTES + (ROW_WORD_BYTES if words <= IN_ROW_MAX else WORD_BYTES) * words
 
 
 def vector_bytes(dim: int) -> int:

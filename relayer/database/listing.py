@@ -16,7 +16,7 @@ from relayer.database.conditions import unexpired, within
 from relayer.database.episodes import is_over
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row
-from relayer.database.postings import few_with
+from relayer.database.postings import few_with, holders
 from relayer.database.states import IN_STATE
 from relayer.record import ACTIVE
 from relayer.sealed.keys import AccountId
@@ -35,9 +35,9 @@ WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
                                     WHERE r.account_id = $1 AND r.memory_id = m.memory_id))
 """
 # Which memories have all of these tokens.
-_TAGGED: Final = """p.memory_id
+_TAGGED: Final = f"""p.memory_id
     FROM unnest($12::int[], $13::int[], $14::bigint[]) AS f (namespace_id, ordinal, token)
-    JOIN postings p ON p.account_id = $1 AND p.namespace_id = f.namespace_id AND p.token = f.token
+    CROSS JOIN LATERAL {holders("f.namespace_id", "f.token")} p
 """
 _HAVE_ALL: Final = "GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $15"
 
@@ -57,7 +57,7 @@ _WITH_TAGS: Final = _of_each_state(
     "AND (m.memory_id IN (SELECT t.memory_id FROM tagged t)) IS TRUE",
 )
 _AMONG_FEW: Final = _of_each_state(
-    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} AND p.memory_id = ANY ($16) {_HAVE_ALL})",
+    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} WHERE p.memory_id = ANY ($16) {_HAVE_ALL})",
     "AND m.memory_id = ANY (ARRAY(SELECT t.memory_id FROM tagged t))",
 )
 

@@ -146,15 +146,23 @@ WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 GROUP BY v.epoch, v.model
 """
 _POSTINGS: Final = """
-SELECT string_agg(int8send(p.token), ''::bytea) AS tokens,
-       string_agg(int8send(m.seq), ''::bytea) AS seqs,
-       string_agg(int2send(p.frequency), ''::bytea) AS frequencies,
-       string_agg(int2send(p.word_count), ''::bytea) AS lengths
-FROM memories m
-CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
-JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
-               AND p.memory_id = m.memory_id
-WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+SELECT string_agg(int8send(w.token), ''::bytea) AS tokens,
+       string_agg(int8send(w.seq), ''::bytea) AS seqs,
+       string_agg(int2send(w.frequency), ''::bytea) AS frequencies,
+       string_agg(int2send(w.word_count), ''::bytea) AS lengths
+FROM (SELECT t.token, m.seq, get_byte(m.frequencies, t.place::int - 1)::smallint AS frequency,
+             m.word_count
+      FROM memories m CROSS JOIN LATERAL unnest(m.tokens) WITH ORDINALITY AS t (token, place)
+      WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+        AND m.frequencies IS NOT NULL
+      UNION ALL
+      SELECT t.token, m.seq, p.frequency, p.word_count
+      FROM memories m
+      CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
+      JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
+                     AND p.memory_id = m.memory_id
+      WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+        AND m.frequencies IS NULL) w
 """
 Vectors = npt.NDArray[np.number[Any]]
 Ints = npt.NDArray[np.int64]

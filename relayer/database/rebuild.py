@@ -74,7 +74,7 @@ FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state IN ('pen
 _DROP: Final = """
 WITH dropped AS (
     SELECT memory_id, namespace_id, unnest(tokens) AS token FROM memories
-    WHERE account_id = $1 AND memory_id = ANY ($2) AND blob_id = ANY ($3)
+    WHERE account_id = $1 AND memory_id = ANY ($2) AND blob_id = ANY ($3) AND frequencies IS NULL
 ), posting AS (
     DELETE FROM postings p USING dropped d
     WHERE p.account_id = $1 AND p.namespace_id = d.namespace_id AND p.token = d.token

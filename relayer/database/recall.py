@@ -20,6 +20,7 @@ import numpy.typing as npt
 from relayer.database.conditions import MOMENT, unexpired, within
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row, halfvec
+from relayer.database.postings import holders
 from relayer.database.states import IN_STATE
 from relayer.record import ACTIVE, IMPORTANCES
 from relayer.sealed.keys import AccountId
@@ -75,7 +76,7 @@ WITH collection AS MATERIALIZED (
            p.word_count::float8 AS length, count(*) OVER (PARTITION BY q.term)::float8 AS df
     FROM unnest($7::int[], $8::bigint[], $24::int[], $9::int[], $10::float8[])
         AS q (namespace_id, token, term, ordinal, weight)
-    JOIN postings p ON p.account_id = $1 AND p.namespace_id = q.namespace_id AND p.token = q.token
+    CROSS JOIN LATERAL {holders("q.namespace_id", "q.token")} p
 ), weighed AS MATERIALIZED (
     SELECT f.ordinal, f.memory_id, f.weight, f.tf, f.length, c.mean,
            -- Earlier revisions have words, too, and a write under way may have left its postings
@@ -197,11 +198,10 @@ ORDER BY distance, m.seq DESC LIMIT $7
 
 
 # Which of some tokens any memory has.
-_PRESENT: Final = """
+_PRESENT: Final = f"""
 SELECT DISTINCT q.number FROM unnest($2::int[], $3::bigint[], $4::int[])
     AS q (namespace_id, token, number)
-WHERE EXISTS (SELECT 1 FROM postings p WHERE p.account_id = $1
-              AND p.namespace_id = q.namespace_id AND p.token = q.token)
+WHERE EXISTS (SELECT 1 FROM {holders("q.namespace_id", "q.token")} h)
 """
 
 # Pairs of a namespace and its tokens of the same terms, in the same order for each.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from relayer.database import index_size
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.postings import Words
 from relayer.database.vectors import DELETE_POSTINGS
 from relayer.sealed.index_record import MARK_BYTES, mark_of
 from relayer.sealed.keys import AccountId, Namespace
@@ -77,14 +78,14 @@ ORDER BY e.episode_id FOR UPDATE OF e
 _MOVE_MEMORIES: Final = """
 WITH moved AS (
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::bytea[], $5::bytea[], $6::bigint[],
-                         $17::bytea[])
-        AS r (memory_id, epoch, blob_id, fingerprint, source, record)
-), word AS (
-    SELECT * FROM unnest($7::uuid[], $8::int[], $9::bigint[], $10::smallint[], $11::smallint[])
-        AS w (memory_id, namespace_id, token, frequency, word_count)
+                         $17::bytea[], $19::int[], $20::int[], $21::bytea[])
+        AS r (memory_id, epoch, blob_id, fingerprint, source, record, first_token, last_token,
+              frequencies)
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-    SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+    SELECT $1, namespace_id, token, memory_id, frequency, word_count
+    FROM unnest($7::uuid[], $8::int[], $9::bigint[], $10::smallint[], $11::smallint[])
+        AS w (memory_id, namespace_id, token, frequency, word_count)
 ), vector AS (
     UPDATE vectors v SET epoch = r.epoch, embedding = r.embedding
     FROM unnest($12::uuid[], $13::text[], $14::smallint[], $15::int[], $16::halfvec[])
@@ -94,8 +95,7 @@ WITH moved AS (
 )
 UPDATE memories m
 SET epoch = r.epoch, blob_id = r.blob_id, source = r.source, index_record = r.record,
-    tokens = coalesce((SELECT array_agg(w.token) FROM word w WHERE w.memory_id = m.memory_id),
-                      '{}'),
+    tokens = ($18::bigint[])[r.first_token:r.last_token], frequencies = r.frequencies,
     fingerprint = CASE
         WHEN m.superseded_at IS NULL
              AND EXISTS (SELECT 1 FROM memories o
@@ -335,7 +335,8 @@ async def move_memories(
     connection: Connection, *, account: AccountId, resealed: Sequence[Resealed]
 ) -> None:
     """Put locked rows under their new keys: tokens, postings, vectors, fingerprint."""
-    words = [(r, token, n) for r in resealed for token, n in r.postings.items()]
+    packed = Words.of([r.postings for r in resealed])
+    words = [(resealed[place], token, n) for place, token, n in packed.rows]
     vectors = [(r, *at, vector) for r in resealed for at, vector in r.vectors.items()]
     ids = [r.row["memory_id"] for r in resealed]
     await connection.execute(DELETE_POSTINGS, account, ids)
@@ -358,6 +359,10 @@ async def move_memories(
         [r.epoch for r, _, _, _ in vectors],
         [halfvec(vector) for _, _, _, vector in vectors],
         [r.record for r in resealed],
+        packed.tokens,
+        packed.firsts,
+        packed.lasts,
+        packed.frequencies,
     )
     await index_size.count(connection, account, ids)
 

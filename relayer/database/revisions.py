@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from relayer.database import index_size
@@ -15,6 +16,7 @@ from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
 from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection, Database, Row
+from relayer.database.postings import Words
 from relayer.sealed.keys import AccountId
 
 _LOCK: Final = """
@@ -30,20 +32,21 @@ _ARCHIVE: Final = """
 INSERT INTO memories (
     account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
     confidence, writer, event_time, created_at, expires_at, given_expires_at, superseded_at,
-    blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version, embedding_model,
-    embedding_version, revision_of, stored_at, pinned, review, stale, seen_count, last_seen_at,
-    has_default_life, index_record)
+    blob_id, size_bytes, word_count, tokens, frequencies, source, fingerprint, index_version,
+    embedding_model, embedding_version, revision_of, stored_at, pinned, review, stale, seen_count,
+    last_seen_at, has_default_life, index_record)
 SELECT $1, $3, namespace_id, epoch, $4, revision, type, format, kind, importance, confidence,
        writer, event_time, created_at, expires_at, given_expires_at, $5, blob_id, size_bytes,
-       word_count, tokens, source, fingerprint, index_version, embedding_model, embedding_version,
-       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at, has_default_life,
-       index_record
+       word_count, tokens, frequencies, source, fingerprint, index_version, embedding_model,
+       embedding_version, memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at,
+       has_default_life, index_record
 FROM memories m WHERE m.account_id = $1 AND m.memory_id = $2
 """
 _MOVE_POSTINGS: Final = """
 UPDATE postings p SET memory_id = $3
 FROM memories m
 WHERE m.account_id = $1 AND m.memory_id = $2 AND p.account_id = $1
+  AND m.frequencies IS NULL
   AND p.namespace_id = m.namespace_id AND p.token = ANY (m.tokens) AND p.memory_id = $2
 """
 _COPY_VECTORS: Final = """
@@ -83,8 +86,10 @@ _PARAMETERS: Final[Mapping[str, Callable[["Revision"], object]]] = {
     "stored_bytes": lambda r: [r.memory.blob] if r.blob_here else [],
     "namespace_id": lambda r: r.memory.namespace_id,
     "word_count": lambda r: r.memory.word_count,
-    "tokens": lambda r: list(r.memory.postings),
-    "frequencies": lambda r: list(r.memory.postings.values()),
+    "tokens": lambda r: r.words.tokens,
+    "frequencies": lambda r: r.words.frequencies[0],
+    "posting_tokens": lambda r: [token for _, token, _ in r.words.rows],
+    "posting_frequencies": lambda r: [n for _, _, n in r.words.rows],
     "revision": lambda r: r.memory.revision,
     "epoch": lambda r: r.memory.epoch,
     "kind": lambda r: r.memory.kind,
@@ -118,7 +123,8 @@ WITH stored AS (
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
     SELECT :account, :namespace_id, token, :memory_id, frequency, :word_count
-    FROM unnest(:tokens::bigint[], :frequencies::smallint[]) AS p (token, frequency)
+    FROM unnest(:posting_tokens::bigint[], :posting_frequencies::smallint[])
+        AS p (token, frequency)
 ), counted AS (
     UPDATE namespaces n
     SET word_count = n.word_count + :word_count - m.word_count,
@@ -132,8 +138,8 @@ WITH stored AS (
     SET revision = :revision, epoch = :epoch, stored_at = :stored_at, kind = :kind,
         importance = :importance, confidence = :confidence, writer = :writer,
         event_time = :event_time, blob_id = :blob_id, size_bytes = :size,
-        word_count = :word_count, tokens = :tokens::bigint[], source = :source,
-        index_record = :record,
+        word_count = :word_count, tokens = :tokens::bigint[], frequencies = :frequencies,
+        source = :source, index_record = :record,
         fingerprint = :fingerprint, index_version = :index_version, stale = false,
         embedding_model = CASE WHEN :keeps_vectors THEN m.embedding_model END,
         embedding_version = CASE WHEN :keeps_vectors THEN m.embedding_version ELSE '' END
@@ -223,6 +229,11 @@ class Revision:
     receipt: tuple[int, bytes]
     receipt_head: bytes
     blob_here: bool
+
+    @cached_property
+    def words(self) -> Words:
+        """Return the words of the new revision."""
+        return Words.of([self.memory.postings])
 
 
 async def lock_current(

@@ -22,6 +22,7 @@ from relayer.database import webhooks as webhook_rows
 from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.postings import Words
 from relayer.sealed.index_record import MARK_BYTES, mark_of
 from relayer.sealed.keys import AccountId
 from relayer.settings import UPLOAD_MODELS
@@ -134,15 +135,12 @@ WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
 DELETE_POSTINGS: Final = """
 DELETE FROM postings p
 USING (SELECT namespace_id, memory_id, unnest(tokens) AS token FROM memories
-       WHERE account_id = $1 AND memory_id = ANY ($2)) old
+       WHERE account_id = $1 AND memory_id = ANY ($2) AND frequencies IS NULL) old
 WHERE p.account_id = $1 AND p.namespace_id = old.namespace_id AND p.token = old.token
   AND p.memory_id = old.memory_id
 """
 _INSERT_POSTINGS: Final = """
-WITH word AS (
-    SELECT * FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
-        AS w (memory_id, namespace_id, token, frequency, word_count)
-), counted AS (
+WITH counted AS (
     UPDATE namespaces n SET word_count = n.word_count + c.more
     FROM (SELECT m.namespace_id, sum(r.word_count - m.word_count) AS more
           FROM memories m
@@ -152,13 +150,15 @@ WITH word AS (
 ), memory AS (
     UPDATE memories m
     SET word_count = r.word_count, source = r.source, index_version = $2,
-        tokens = coalesce((SELECT array_agg(w.token) FROM word w
-                           WHERE w.memory_id = m.memory_id), '{}')
-    FROM unnest($3::uuid[], $4::smallint[], $10::bigint[]) AS r (memory_id, word_count, source)
+        tokens = ($11::bigint[])[r.first_token:r.last_token], frequencies = r.frequencies
+    FROM unnest($3::uuid[], $4::smallint[], $10::bigint[], $12::int[], $13::int[], $14::bytea[])
+        AS r (memory_id, word_count, source, first_token, last_token, frequencies)
     WHERE m.account_id = $1 AND m.memory_id = r.memory_id
 )
 INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+SELECT $1, namespace_id, token, memory_id, frequency, word_count
+FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
+    AS w (memory_id, namespace_id, token, frequency, word_count)
 ON CONFLICT (account_id, namespace_id, token, memory_id)
 DO UPDATE SET frequency = excluded.frequency, word_count = excluded.word_count
 """
@@ -371,7 +371,8 @@ async def _replace_words(
 ) -> None:
     ids = [w.memory_id for w in words]
     await connection.execute(DELETE_POSTINGS, account, ids)
-    postings = [(w, token, n) for w in words for token, n in w.postings.items()]
+    packed = Words.of([w.postings for w in words])
+    postings = [(words[place], token, n) for place, token, n in packed.rows]
     await connection.execute(
         _INSERT_POSTINGS,
         account,
@@ -384,6 +385,10 @@ async def _replace_words(
         [n for _, _, n in postings],
         [w.word_count for w, _, _ in postings],
         [w.source for w in words],
+        packed.tokens,
+        packed.firsts,
+        packed.lasts,
+        packed.frequencies,
     )
 
 

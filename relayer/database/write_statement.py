@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
 from typing import Final
 
 from relayer.database.index_steps import step
 from relayer.database.memories import Mark, NewEpisode, NewMemory
 from relayer.database.numbering import number_parameters
 from relayer.database.pool import Connection
+from relayer.database.postings import Words
 from relayer.sealed.keys import AccountId
 
 WORDS_AT_ONCE: Final = 20_000  # in one statement: what it is given is packed in one piece
@@ -41,15 +41,15 @@ _PARAMETERS: Final[Mapping[str, Callable[["Write"], object]]] = {
     "event_times": lambda w: [m.event_time for m in w.memories],
     "expire_ats": lambda w: [m.expires_at for m in w.memories],
     "blob_ids": lambda w: [m.blob_id for m in w.memories],
-    "posting_memory_ids": lambda w: [m.memory_id for m, _, _ in w.words],
-    "posting_namespace_ids": lambda w: [m.namespace_id for m, _, _ in w.words],
-    "posting_tokens": lambda w: [token for _, token, _ in w.words],
+    "posting_memory_ids": lambda w: [m.memory_id for m, _, _ in w.rows],
+    "posting_namespace_ids": lambda w: [m.namespace_id for m, _, _ in w.rows],
+    "posting_tokens": lambda w: [token for _, token, _ in w.rows],
     "sizes": lambda w: [len(m.blob) for m in w.memories],
     "word_counts": lambda w: [m.word_count for m in w.memories],
     "fingerprints": lambda w: [m.fingerprint for m in w.memories],
     "index_version": lambda w: w.index_version,
-    "posting_frequencies": lambda w: [n for _, _, n in w.words],
-    "posting_word_counts": lambda w: [m.word_count for m, _, _ in w.words],
+    "posting_frequencies": lambda w: [n for _, _, n in w.rows],
+    "posting_word_counts": lambda w: [m.word_count for m, _, _ in w.rows],
     "marks_expire_at": lambda w: w.marks_expire_at,
     "marks": lambda w: [m.mark for m in w.marks],
     "text_marks": lambda w: [m.text_mark for m in w.marks],
@@ -80,11 +80,10 @@ _PARAMETERS: Final[Mapping[str, Callable[["Write"], object]]] = {
     "turn_states": lambda w: [e.state for e in w.episodes],
     "turn_created_ats": lambda w: [e.created_at for e in w.episodes],
     "turn_fingerprints": lambda w: [e.fingerprint for e in w.episodes],
-    "tokens": lambda w: [token for m in w.memories for token in m.postings],
-    "first_tokens": lambda w: [
-        end - len(m.postings) + 1 for end, m in zip(w.ends, w.memories, strict=True)
-    ],
-    "last_tokens": lambda w: w.ends,
+    "tokens": lambda w: w.words.tokens,
+    "first_tokens": lambda w: w.words.firsts,
+    "last_tokens": lambda w: w.words.lasts,
+    "frequencies": lambda w: w.words.frequencies,
     "index_bytes": lambda w: [m.index_bytes for m in w.memories],
     "default_lives": lambda w: [m.has_default_life for m in w.memories],
     "records": lambda w: [m.record for m in w.memories],
@@ -106,15 +105,15 @@ WITH stored AS (
     INSERT INTO memories (
         account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
-        tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
-        superseded_by, pinned, review, stale, given_expires_at, index_bytes,
+        tokens, frequencies, source, fingerprint, index_version, stored_at, revision_of,
+        superseded_at, superseded_by, pinned, review, stale, given_expires_at, index_bytes,
         has_default_life, index_record)
     SELECT :account, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind,
            importance, confidence, writer, event_time, created_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            blob_id, size_bytes, r.word_count, (:tokens::bigint[])[first_token:last_token],
-           source, fingerprint, :index_version, stored_at, revision_of, superseded_at,
+           frequencies, source, fingerprint, :index_version, stored_at, revision_of, superseded_at,
            superseded_by, pinned, review, stale, expires_at, r.index_bytes, has_default_life,
            index_record
     FROM unnest(:memory_ids::uuid[], :namespace_ids::int[], :epochs::int[], :seqs::bigint[],
@@ -125,12 +124,13 @@ WITH stored AS (
                 :sources::bigint[], :stored_ats::timestamptz[], :revisions_of::uuid[],
                 :superseded_ats::timestamptz[], :superseded_bys::uuid[], :pinned::bool[],
                 :reviews::text[], :stale::bool[], :first_tokens::int[], :last_tokens::int[],
-                :index_bytes::bigint[], :default_lives::bool[], :records::bytea[])
+                :index_bytes::bigint[], :default_lives::bool[], :records::bytea[],
+                :frequencies::bytea[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
               created_at, revision, type, source, stored_at, revision_of, superseded_at,
               superseded_by, pinned, review, stale, first_token, last_token, index_bytes,
-              has_default_life, index_record)
+              has_default_life, index_record, frequencies)
     JOIN namespaces n ON n.account_id = :account AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -230,21 +230,16 @@ class Write:
         return self.blobs if self.blobs_here else []
 
     @cached_property
-    def words(self) -> list[tuple[NewMemory, int, int]]:
-        """Return (memory, token, frequency) of each word that is not stored yet."""
-        stored = {m.memory_id for m in self.wordy}
-        new = [m for m in self.memories if m.memory_id not in stored]
-        return [(m, token, n) for m in new for token, n in m.postings.items()]
-
-    @property
-    def starts(self) -> list[int]:
-        """Return the place, from 1, of each memory's first token among those of all."""
-        return [1 + end - len(m.postings) for end, m in zip(self.ends, self.memories, strict=True)]
+    def words(self) -> Words:
+        """Return the words of all its memories."""
+        return Words.of([m.postings for m in self.memories])
 
     @cached_property
-    def ends(self) -> list[int]:
-        """Return the place, from 1, of each memory's last token."""
-        return list(accumulate(len(m.postings) for m in self.memories))
+    def rows(self) -> list[tuple[NewMemory, int, int]]:
+        """Return (memory, token, frequency) of each word that is a row, and not stored yet."""
+        stored = {m.memory_id for m in self.wordy}
+        rows = [(self.memories[place], token, n) for place, token, n in self.words.rows]
+        return [row for row in rows if row[0].memory_id not in stored]
 
 
 async def insert_words(

@@ -51,8 +51,8 @@ async def add(bench: Bench, caller: Caller, texts: list[str], *, at_once: int) -
 
 @pytest.mark.parametrize(
     ("number", "words", "at_once"),
-    [(700, 8, 20), (300, 12, 1), (100, 150, 5), (3, 20_000, 1)],
-    ids=["short", "one by one", "paragraphs", "whole books"],
+    [(700, 8, 20), (300, 12, 1), (200, 50, 5), (100, 150, 5), (3, 20_000, 1)],
+    ids=["short", "one by one", "paragraphs", "longer paragraphs", "whole books"],
 )
 async def test_the_count_is_what_the_database_grows_by(
     make_bench: BenchMaker, number: int, words: int, at_once: int

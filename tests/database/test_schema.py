@@ -17,7 +17,11 @@ from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS, tenant_tables
 
 # Not unique, so that a cluster takes them: for a statement of all accounts in another order, and of
 # hashes, of which no two accounts have the same.
-OVER_ALL_ACCOUNTS = {"blob_outbox_due": "due_at", "memories_blob": "blob_id"}
+OVER_ALL_ACCOUNTS = {
+    "blob_outbox_due": "due_at",
+    "memories_blob": "blob_id",
+    "memories_tokens": "tokens",
+}
 
 
 class TestTables:

@@ -27,6 +27,7 @@ from tests.reindex_scene import (
     written,
 )
 from tests.services import Bench
+from tests.stored_words import WORDS, make_rows
 
 __all__ = ["old", "server"]  # fixtures
 
@@ -35,6 +36,7 @@ class TestWords:
     async def outdate(self, bench: Bench) -> list[Any]:
         """Make all words those of an earlier release, and return how they were."""
         before = await self.postings(bench)
+        await make_rows(bench)
         await bench.sql("DELETE FROM postings WHERE token % 3 = 0")
         await bench.sql("UPDATE postings SET token = token + 1 WHERE token % 2 = 0")
         await bench.sql("UPDATE postings SET frequency = 9, word_count = 7")
@@ -57,7 +59,7 @@ class TestWords:
             tuple(r)
             for r in await bench.sql(
                 "SELECT p.memory_id, token, frequency, p.word_count, m.word_count, n.word_count"
-                " FROM postings p JOIN memories m USING (account_id, memory_id)"
+                f" FROM {WORDS} p JOIN memories m USING (account_id, memory_id)"
                 " JOIN namespaces n ON n.account_id = m.account_id"
                 " AND n.namespace_id = m.namespace_id ORDER BY 1, 2"
             )

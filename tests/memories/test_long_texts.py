@@ -19,7 +19,7 @@ WHERE NOT w.granted AND h.granted AND h.relation = 'postings'::regclass
 """
 DIFFERENT = """
 SELECT count(*) FROM memories m
-WHERE m.tokens IS DISTINCT FROM
+WHERE CASE WHEN m.frequencies IS NULL THEN m.tokens ELSE '{}' END IS DISTINCT FROM
       ARRAY(SELECT p.token FROM postings p WHERE p.memory_id = m.memory_id ORDER BY p.token)
 """
 
@@ -73,5 +73,5 @@ async def test_a_long_text_that_was_stored_meanwhile_leaves_no_words(bench: Benc
     await bench.remember(caller, "Anna likes tea.")
     both = await asyncio.gather(*(bench.remember(caller, text) for _ in range(2)))
     assert len({item.id for items in both for item in items}) == 1
-    assert await bench.value("SELECT count(DISTINCT memory_id) FROM postings") == 2
+    assert await bench.value("SELECT count(DISTINCT memory_id) FROM postings") == 1
     assert await bench.value(DIFFERENT) == 0

@@ -13,7 +13,7 @@ import pytest
 
 from relayer.database import accounts as account_rows
 from relayer.database import listing
-from relayer.database.index_size import MEMORY_BYTES, WORD_BYTES
+from relayer.database.index_size import MEMORY_BYTES, ROW_WORD_BYTES, WORD_BYTES
 from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import NotFound
 from relayer.memories.opener import Caller
@@ -32,7 +32,9 @@ LINKED = (SOURCE, MERGED, CONTRADICTS)
 SUMS = f"""
 WITH memory AS (
     SELECT m.account_id, m.namespace_id, m.index_bytes AS said,
-           {MEMORY_BYTES} + {WORD_BYTES}::bigint * cardinality(m.tokens) + coalesce(
+           {MEMORY_BYTES} + cardinality(m.tokens)
+               * CASE WHEN m.frequencies IS NULL THEN {WORD_BYTES}::bigint
+                      ELSE {ROW_WORD_BYTES} END + coalesce(
                (SELECT sum(8192 / greatest(8168 / (2 * vector_dims(v.embedding) + 124), 1) + 125)
                 FROM vectors v
                 WHERE v.account_id = m.account_id AND v.memory_id = m.memory_id), 0) AS there

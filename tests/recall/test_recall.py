@@ -22,6 +22,7 @@ from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.recalling import found
 from tests.sentences import PARAPHRASES
 from tests.services import OTHER, TEAM, Bench
+from tests.stored_words import WORDS, make_rows
 
 
 class TestHybrid:
@@ -141,7 +142,7 @@ class TestScope:
         turned = await hybrid.sql("SELECT embedding::text FROM vectors")
         assert len({r[0] for r in turned}) == 2
         tokens = await hybrid.sql(
-            "SELECT token FROM postings GROUP BY token HAVING count(DISTINCT account_id) > 1"
+            f"SELECT token FROM {WORDS} w GROUP BY token HAVING count(DISTINCT account_id) > 1"
         )
         assert tokens == []
 
@@ -390,6 +391,7 @@ class TestDropped:
     async def test_rows_that_were_edited_are_not_believed(self, bench: Bench, change: str) -> None:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "tea one")
+        await make_rows(bench)
         await bench.sql(f"UPDATE memories SET {change}")
         await bench.sql("UPDATE postings p SET memory_id = m.memory_id FROM memories m")
         recalled = await bench.services.recaller.recall(
@@ -408,5 +410,6 @@ async def test_parallel_recalls_agree(hybrid: Bench) -> None:
 async def test_an_unknown_row_is_nobodys_hit(bench: Bench) -> None:
     caller = await bench.caller(await bench.account())
     await bench.remember(caller, "tea one")
+    await make_rows(bench)
     await bench.sql("UPDATE postings SET memory_id = $1", uuid.uuid4())
     assert await bench.texts(caller, "tea") == []

@@ -9,6 +9,7 @@ from relayer.database import recall as search
 from relayer.embedding.embedders import Embedder
 from relayer.sealed.keys import AccountId
 from tests.services import Bench
+from tests.stored_words import WORDS
 
 
 class TestPlan:
@@ -45,10 +46,10 @@ class TestPlan:
             """
             INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
-                word_count, tokens, index_version, stored_at)
+                word_count, tokens, frequencies, index_version, stored_at)
             SELECT a.account_id, gen_random_uuid(), ns.namespace_id, 1, 1000 + n, 1, 1, 'sealed',
                 'fact', 'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
-                ARRAY[1, 2, 3, 1000 + n], 1, now()
+                ARRAY[1, 2, 3, 1000 + n], CASE WHEN n % 2 = 0 THEN '\x01010101'::bytea END, 1, now()
             FROM accounts a, generate_series(1, $2::int) n, namespaces ns
             WHERE ns.account_id = a.account_id
               AND ns.namespace_id = CASE WHEN a.account_id = $1 THEN 2 + n % 3 ELSE 1 + n % 4 END
@@ -59,7 +60,7 @@ class TestPlan:
             """
             INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
             SELECT account_id, namespace_id, t, memory_id, 1, 3 FROM memories, unnest(tokens) t
-            WHERE account_id <> $1 OR namespace_id > 1
+            WHERE frequencies IS NULL AND (account_id <> $1 OR namespace_id > 1)
             """,
             account,
         )
@@ -76,8 +77,8 @@ class TestPlan:
         return account, [
             r[0]
             for r in await bench.sql(
-                """
-                SELECT DISTINCT token FROM postings
+                f"""
+                SELECT DISTINCT token FROM {WORDS} w
                 WHERE account_id = $1 AND namespace_id = 1 LIMIT 2
                 """,
                 account,
@@ -116,8 +117,11 @@ class TestPlan:
         scanned = {n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan"}
         assert not scanned & {"memories", "postings", "vectors"}
         used = {n["Index Name"] for n in nodes if "Index Name" in n}
-        assert {"postings_pkey", "vectors_scope"} <= used
-        assert all("account_id" in n["Index Cond"] for n in nodes if "Index Name" in n)
+        assert {"postings_pkey", "memories_tokens", "vectors_scope"} <= used
+        [tokens] = [n for n in nodes if n.get("Index Name") == "memories_tokens"]
+        assert "account_id" not in tokens["Index Cond"]  # it finds few, of whatever account
+        by_account = [n for n in nodes if "Index Name" in n and n is not tokens]
+        assert all("account_id" in n["Index Cond"] for n in by_account)
         [vectors] = [n for n in nodes if n.get("Index Name") == "vectors_scope"]
         assert all(
             f"{part} = s.{part}" in vectors["Index Cond"]

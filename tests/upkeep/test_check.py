@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from relayer.blobs.store import FolderStore
+from relayer.database.postings import IN_ROW_MAX
 from relayer.llm import LanguageModel
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
@@ -46,7 +47,10 @@ TAMPERING = {
     "namespace key edited": (
         flip("namespace_keys", "key_id", 0, "namespace_id = 1"), "another key",
     ),
-    "memory lost": ("DELETE FROM memories WHERE seq = 1", "a posting of a memory that is gone"),
+    "memory of many words lost": (
+        "DELETE FROM memories WHERE frequencies IS NULL AND cardinality(tokens) > 0",
+        "a posting of a memory that is gone",
+    ),
     "memory count": ("UPDATE namespaces SET memory_count = 9", "count is off"),
     "word count": ("UPDATE namespaces SET word_count = 1 WHERE namespace_id = 1", "count is off"),
     "account's count of its index": (
@@ -62,6 +66,10 @@ TAMPERING = {
     "account's count": ("UPDATE accounts SET storage_bytes = storage_bytes - 1", "count is off"),
     "posting lost": (
         "DELETE FROM postings WHERE ctid = (SELECT min(ctid) FROM postings)", "posting is missing",
+    ),
+    "a word's frequency lost": (
+        "UPDATE memories SET frequencies = substr(frequencies, 2) WHERE seq = 1",
+        "posting is missing",
     ),
     "posting planted": (
         "INSERT INTO postings SELECT account_id, namespace_id, 7, memory_id, 1, 1 FROM memories"
@@ -165,6 +173,7 @@ async def fill(bench: Bench) -> provision.NewKey:
     await bench.services.memory.forget(caller.access, doomed.id)
     await bench.services.manual.remember(caller, TEAM, b"foreign", np.ones(6, np.float32))
     await analyze(bench, caller, "FACT: The roof leaks.")
+    await bench.remember(caller, " ".join(f"room{n}" for n in range(IN_ROW_MAX + 1)))
     return founder
 
 
@@ -187,7 +196,7 @@ async def test_a_busy_database_is_clean(busy: Bench) -> None:
     report = await check.check(busy.storage)
     assert report.problems == []
     assert report.checked["accounts"] == 2
-    assert report.checked["memories"] == 5
+    assert report.checked["memories"] == 6
     assert report.checked["episodes"] == 1
     assert report.checked["grants"] == 5
     assert report.as_json()["ok"]

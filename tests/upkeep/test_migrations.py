@@ -16,6 +16,7 @@ from relayer.words.tokens import INDEX_VERSION
 from tests.conftest import BenchMaker
 from tests.older import database_at
 from tests.services import TEAM, bench_on
+from tests.stored_words import WORDS
 
 # Each after those it refers to.
 TABLES = (
@@ -32,8 +33,9 @@ async def copy_rows(source: Database, target: dict[str, Any]) -> None:
     """The rows of a database of today in one of earlier, as far as that has columns for them."""
     old = await asyncpg.connect(**target)
     for table in TABLES:
+        there = WORDS if table == "postings" else table
         columns = ", ".join(r["attname"] for r in await old.fetch(COLUMNS, table))
-        rows = await source.fetch(f"SELECT ROW({columns})::text AS row FROM {table}")
+        rows = await source.fetch(f"SELECT ROW({columns})::text AS row FROM {there} t")
         await old.execute(
             f"INSERT INTO {table} SELECT (r::{table}).* FROM unnest($1::text[]) r",
             [r["row"] for r in rows],
