@@ -35,7 +35,7 @@ async function open(options = {}) {
     ...given,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(120_000); // a loaded machine is slow
   page.on("console", (message) => {
     // Chromium says so of every answer that is no 2xx; what the page makes of it is looked at.
     const isWrong = ["error", "warning"].includes(message.type());
@@ -92,6 +92,37 @@ async function ask(page, question) {
   await page.getByLabel("What do you want to know?").fill(question);
   await press(page, "Search");
   await page.getByText(", best first").first().waitFor();
+}
+
+/** Has recalls counted, recalls once, and sees in three places what that used. */
+async function countRecalls(page) {
+  await goTo(page, "Usage and export");
+  await press(page, "Count recalls");
+  await byName(page.getByRole("dialog"), "button", "Count recalls").click();
+  await page.getByText("No memory was recalled since then.").waitFor();
+  await goTo(page, "Search");
+  await ask(page, scene.question);
+  await byName(page, "link", scene.answer).click();
+  await byName(page, "heading", "About it").waitFor();
+  step("a memory's recalls", await page.locator("dt:text-is('Recalled') + dd").innerText());
+  await look(page, "recalled", true);
+  await goTo(page, "Usage and export");
+  await page.getByText("were never recalled since then.").waitFor();
+  await page.locator("ol.rows .row").first().waitFor();
+  step("recalled most", await page.locator("ol.rows .row").allInnerTexts());
+  await page.getByRole("button", { name: "Show the newest" }).click();
+  await page.locator("ul.rows .row").first().waitFor();
+  step("never recalled", await page.locator("ul.rows .row").count());
+  await look(page, "usage-recalls", true);
+  await byName(page, "link", "coder").click();
+  await byName(page, "heading", "Memories").waitFor();
+  await page.locator("a.row").first().waitFor();
+  step("stored by an agent", await page.locator("a.row").count());
+  await press(page, "Clear the filters");
+  await goTo(page, "Usage and export");
+  await press(page, "Stop counting");
+  await byName(page.getByRole("dialog"), "button", "Stop counting").click();
+  await page.getByText("Which memories were recalled is not counted.").waitFor();
 }
 
 /** Searches, and notes the reasons that are shown beside the numbers that the relayer gave. */
@@ -213,7 +244,6 @@ async function useViews(page, suffix, isPictured) {
 
 /** Finds, reads, corrects, pins, lets expire and forgets one memory. */
 async function changeOne(page) {
-  await goTo(page, "Search");
   await ask(page, scene.question);
   await byName(page, "link", scene.answer).click();
   await byName(page, "heading", "About it").waitFor();
@@ -312,8 +342,12 @@ async function makeRecoveryKey(page) {
 
 async function count(page) {
   await goTo(page, "Usage and export");
-  await press(page, "Count the receipts");
+  await press(page, "Verify the receipts");
   await byName(page, "columnheader", "Week from").waitFor();
+  step("receipts", await page.getByText("of the account are signed by the relayer and hold together.").innerText());
+  await page.getByText(/^The newest \d+ receipts$/).click();
+  step("receipts by number", await page.locator("table.log tbody tr").allInnerTexts());
+  await look(page, "usage-receipts", true);
   const waiting = page.waitForEvent("download");
   await press(page, "Write the file");
   const file = await waiting;
@@ -418,6 +452,15 @@ async function searchMany({ profile, question, answer, last, total }) {
   await page.locator(".notice").first().waitFor();
   step("searched in part", await page.locator(".notice").first().innerText());
   await look(page, "search-partly", true);
+  await page.unroute("**/v1/recall");
+  await press(page, "Search");
+  await byName(page, "link", answer).click();
+  await byName(page, "heading", "About it").waitFor();
+  await press(page, "Lock");
+  await bringProfile(page, profile);
+  await press(page, "Go on");
+  await byName(page, "heading", "About it").waitFor();
+  step("opened by its address", await page.locator("blockquote.memory-text").innerText());
   await page.context().close();
 }
 
@@ -455,6 +498,8 @@ async function measure(profile, question) {
   await page.waitForTimeout(300);
   await goTo(page, "Search");
   await ask(page, question);
+  await goTo(page, "Usage and export");
+  await byName(page, "columnheader", "Namespace").waitFor();
   const { longest, rowsMost } = await page.evaluate(() => ({ longest: window.longest, rowsMost: window.rowsMost }));
   await page.context().close();
   return { rows, last: Number(last), rowsMost, longest };
@@ -477,6 +522,8 @@ if (scene.measured) {
   }
   const page = await open();
   await openProfile(page, scene.profile);
+  await countRecalls(page);
+  await goTo(page, "Search");
   await compareReasons(page);
   await changeOne(page);
   await followTime(page);

@@ -18,7 +18,7 @@ import {
   toHex,
 } from "../../typescript/src/index.ts";
 import { breathe } from "./dom.ts";
-import type { Doubts, History, Hit, Key, Memory, Namespace, Page, Recalled, Usage } from "./records.ts";
+import type { Counts, Doubts, History, Hit, Key, Memory, Namespace, Page, Recalled, Usage } from "./records.ts";
 import { texts } from "./texts.ts";
 
 export const NAMESPACES_MAX = 16;
@@ -240,6 +240,22 @@ export class Access {
 
   usage(): Promise<Usage> {
     return this.#client.usage();
+  }
+
+  /** Counts what is in recall: what was stored from each time to the next, by whom, of which kinds. */
+  counts(starts: readonly number[]): Promise<Counts> {
+    return this.#client.counts(starts.map((start) => new Date(start)));
+  }
+
+  /** Has the relayer count from now on how often each memory is recalled, or delete the counts. */
+  async countRecalls(isCounted: boolean): Promise<void> {
+    await this.#client.changeSettings({ count_recalls: isCounted });
+  }
+
+  /** Returns memories that no recall showed since they are counted, newest first. */
+  async neverRecalled(namespaces: readonly string[], limit: number): Promise<readonly Memory[]> {
+    const page = await this.#client.list({ namespaces: [...namespaces], limit, never_recalled: true });
+    return page.memories.map(readable);
   }
 
   #receipt(signed: string | null): Receipt | null {

@@ -16,6 +16,13 @@ export function formatDay(time: string | number): string {
   return day.format(new Date(time));
 }
 
+const utcDay = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeZone: "UTC" });
+
+/** Returns a day that is counted in UTC, such as 2026-05-04, for people. */
+export function formatUtcDay(day: string): string {
+  return utcDay.format(new Date(`${day}T00:00:00Z`));
+}
+
 /** Returns a key or an id, shortened so that people can tell it from others. */
 export function shorten(id: string): string {
   return id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;

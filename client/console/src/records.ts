@@ -10,6 +10,7 @@ export type Recalled = Omit<Schemas["RecallAnswer"], "results"> & { readonly res
 export type Link = Schemas["LinkAnswer"];
 export type Namespace = Schemas["NamespaceAnswer"];
 export type Key = Schemas["KeyEntry"];
+export type Counts = Schemas["CountsAnswer"];
 export type Usage = Schemas["UsageAnswer"];
 
 export interface Page {

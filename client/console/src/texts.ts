@@ -233,7 +233,7 @@ export const texts = {
     seen: "Said",
     seenTimes: (n: number) => (n === 1 ? "once" : `${n.toLocaleString("en")} times`),
     recalled: "Recalled",
-    recalledTimes: (n: number, day?: string | null) =>
+    recalledTimes: (n: number, day: string) =>
       n === 0 ? "never since it is counted" : `${count(n, "time")}, last on ${day} (UTC)`,
     id: "Id",
     metadata: "Metadata",
@@ -388,6 +388,48 @@ export const texts = {
     ownersOnly: "Only an owner's key admits and revokes.",
   },
 
+  activity: {
+    title: "What is stored",
+    by: "By",
+    chart: "Memories stored over time",
+    truncated: (n: number, day: string) => `Only the newest ${n.toLocaleString("en")} memories are counted here, those since ${day}.`,
+    writers: "Stored by",
+    kinds: "Kind",
+    places: "Namespace",
+    memories: "In force",
+    share: "Share",
+    never: "Never recalled",
+    more: (n: number) => `and ${n.toLocaleString("en")} more`,
+    recalls: "What recalls used",
+    notCounted: "Which memories were recalled is not counted.",
+    count: "Count recalls",
+    countTitle: "Count how often each memory is recalled?",
+    countSure:
+      "From now on, the relayer keeps a number and the last day for each memory that a recall shows. It keeps no question, and not who asked. Whoever gets its database learns from this which memories matter.",
+    stop: "Stop counting",
+    stopTitle: "Stop counting recalls?",
+    stopSure: "All counts are deleted, and nobody can bring them back.",
+    since: (day: string) => `Counted since ${day}, for every agent and program that recalls.`,
+    noneYet: "No memory was recalled since then.",
+    times: (n: number, day: string) => `${count(n, "time")}, last on ${day} (UTC)`,
+    neverRecalled: (n: number, of: number) => `${n.toLocaleString("en")} of ${count(of, "memory", "memories")} were never recalled since then.`,
+    showUnused: (n: number) => (n === 1 ? "Show it" : `Show the newest ${n.toLocaleString("en")} of them`),
+    unreadable: "A memory that is gone by now, or cannot be opened.",
+  },
+
+  receipts: {
+    title: "Receipts",
+    lead: "Each change has a receipt in a chain that the relayer signs. This browser checks all of it, and counts by week what was done.",
+    verify: "Verify the receipts",
+    verified: (n: number) => `All ${count(n, "receipt")} of the account are signed by the relayer and hold together.`,
+    chart: "Changes by week",
+    bar: (day: string, n: number) => `week from ${day}: ${count(n, "change")}`,
+    weekColumns: ["Week from", "Stored", "Changed", "Erased"],
+    log: (n: number) => `The newest ${count(n, "receipt")}`,
+    columns: ["Number", "Time", "What", "Who", "Memories"],
+    more: (n: number) => ` and ${n.toLocaleString("en")} more`,
+  },
+
   usage: {
     title: "Usage and export",
     now: "Now",
@@ -404,11 +446,7 @@ export const texts = {
     minuteLeft: "Requests left this minute",
     hourLeft: "Requests left this hour",
     extractor: "Facts are found by",
-    over: "Over time",
-    overLead: "What the verified receipts say was done, by week. Relayers keep no record of searches.",
-    overDo: "Count the receipts",
-    overChart: "Changes by week",
-    overColumns: ["Week from", "Stored", "Changed", "Erased"],
+    extractors: { model: "a language model", rules: "rules, as this relayer has no language model" } as Record<string, string>,
     bytes: (n: number) =>
       n < 1024
         ? `${n} bytes`

@@ -65,7 +65,7 @@ function keyTable(context: Context, keys: readonly Key[], isOwner: boolean, refr
   const columns = isOwner ? t.columns : t.columns.slice(0, -1);
   return h(
     "table",
-    { class: "keys" },
+    { class: "stack keys" },
     h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, keys.map(row)),
   );

@@ -107,6 +107,13 @@ export function newFilter(): Filter {
 const kept = newFilter();
 let keptTop = 0; // how far the list was scrolled
 
+/** Shows the memories that a filter lets through. */
+export function showFiltered(changes: Partial<Filter>): void {
+  clearFilter();
+  Object.assign(kept, changes);
+  location.hash = "#/memories";
+}
+
 /** Forgets what was typed into the filter, and where the list stood. */
 export function clearFilter(): void {
   Object.assign(kept, newFilter());

@@ -1,10 +1,10 @@
 // One memory: what it says, what is known of it, its history, its receipts, and what changes it.
 
-import type { Receipt, StateChanges } from "../access.ts";
+import { NAMESPACES_MAX, type Receipt, type StateChanges } from "../access.ts";
 import type { Context } from "../context.ts";
 import { difference } from "../differences.ts";
 import { button, field, fill, h, type Child } from "../dom.ts";
-import { formatTime, shorten } from "../format.ts";
+import { formatTime, formatUtcDay, shorten } from "../format.ts";
 import { marks, tags } from "../parts.ts";
 import type { History, Memory } from "../records.ts";
 import { announce, ask, attempt } from "../shell.ts";
@@ -14,7 +14,7 @@ import { splitTags } from "./adding.ts";
 export function memoryView(context: Context, id: string): HTMLElement {
   const body = h("div", {}, h("p", { class: "hint" }, texts.loading));
   const show = async (): Promise<void> => {
-    const place = context.store.namespaceOf(id);
+    const place = context.store.namespaceOf(id) ?? (await findPlace(context, id));
     const [memory, history] = await Promise.all([
       context.access.get(id, place),
       context.access.history(id, place),
@@ -25,6 +25,13 @@ export function memoryView(context: Context, id: string): HTMLElement {
   };
   void attempt(show);
   return h("div", {}, h("p", {}, h("a", { href: "#/memories", click: goBack }, `← ${texts.detail.back}`)), body);
+}
+
+/** Returns the namespace of a memory that was opened by its address; undefined where all keys fit into one request. */
+async function findPlace({ access, store }: Context, id: string): Promise<string | undefined> {
+  if ((await access.namespaces()).length <= NAMESPACES_MAX) return undefined;
+  await store.load();
+  return store.namespaceOf(id);
 }
 
 function goBack(event: Event): void {
@@ -167,7 +174,7 @@ class MemoryPage {
       [t.id, h("code", {}, memory.id)],
     ];
     const { recall_count: recalls } = memory; // where the account counts them
-    if (recalls !== undefined) rows.splice(-2, 0, [t.recalled, t.recalledTimes(recalls, memory.last_recalled_on)]);
+    if (recalls !== undefined) rows.splice(-2, 0, [t.recalled, t.recalledTimes(recalls, memory.last_recalled_on ? formatUtcDay(memory.last_recalled_on) : "")]);
     if (memory.superseded_by) rows.splice(3, 0, [t.supersededBy, linkTo(memory.superseded_by)]);
     const known = rows.filter(([, value]) => value !== null && value !== undefined);
     for (const [name, value] of Object.entries(memory.metadata)) known.push([name, value]);

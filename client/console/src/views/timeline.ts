@@ -4,13 +4,13 @@ import type { Context } from "../context.ts";
 import { field, fill, h, select } from "../dom.ts";
 import { formatDay } from "../format.ts";
 import { ROW_HEIGHT, barChart, memoryRow, type Bar } from "../parts.ts";
+import { namePeriod, nextPeriod, periodOf, type Unit } from "../periods.ts";
 import type { Memory } from "../records.ts";
 import { attempt } from "../shell.ts";
 import { texts } from "../texts.ts";
 import { virtualList } from "../virtual_list.ts";
 import { filterFields, filterMemories, newFilter } from "./list.ts";
 
-type Unit = "day" | "week" | "month";
 const BARS_MAX = 120;
 
 /** The first row of a period. */
@@ -38,7 +38,7 @@ export function timelineView(context: Context): HTMLElement {
     rowHeight: ROW_HEIGHT,
     row: (item) =>
       "count" in item
-        ? h("h2", { class: "row period" }, nameOf(item.period, unit), h("span", {}, texts.memories(item.count)))
+        ? h("h2", { class: "row period" }, namePeriod(item.period, unit), h("span", {}, texts.memories(item.count)))
         : memoryRow(item.memory, store, item.time),
   });
 
@@ -77,23 +77,6 @@ export function timelineView(context: Context): HTMLElement {
   return h("div", { class: "full" }, h("h1", {}, t.title), filters.element, chart, list.element);
 }
 
-/** Returns the first moment of the day, week (from Monday) or month of a time, in this zone. */
-export function periodOf(time: number, unit: Unit): number {
-  const moment = new Date(time);
-  moment.setHours(0, 0, 0, 0);
-  if (unit === "week") moment.setDate(moment.getDate() - ((moment.getDay() + 6) % 7));
-  if (unit === "month") moment.setDate(1);
-  return moment.getTime();
-}
-
-function nextPeriod(start: number, unit: Unit): number {
-  const moment = new Date(start);
-  if (unit === "day") moment.setDate(moment.getDate() + 1);
-  if (unit === "week") moment.setDate(moment.getDate() + 7);
-  if (unit === "month") moment.setMonth(moment.getMonth() + 1);
-  return moment.getTime();
-}
-
 function countBars(found: readonly Dated[], unit: Unit): (Bar & { readonly period: number })[] {
   const counts = new Map<number, number>();
   for (const { period } of found) counts.set(period, (counts.get(period) ?? 0) + 1);
@@ -105,18 +88,8 @@ function countBars(found: readonly Dated[], unit: Unit): (Bar & { readonly perio
   const all = starts.slice(-BARS_MAX);
   return all.map((start) => {
     const value = counts.get(start) ?? 0;
-    return { period: start, label: formatDay(start), value, title: texts.timeline.bar(nameOf(start, unit), value) };
+    return { period: start, label: formatDay(start), value, title: texts.timeline.bar(namePeriod(start, unit), value) };
   });
-}
-
-const month = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
-
-function nameOf(start: number, unit: Unit): string {
-  if (unit === "month") return month.format(start);
-  if (unit === "day") return formatDay(start);
-  const end = new Date(nextPeriod(start, "week"));
-  end.setDate(end.getDate() - 1);
-  return `${formatDay(start)} – ${formatDay(end.getTime())}`;
 }
 
 function withPeriods(found: readonly Dated[]): (Dated | Heading)[] {
