@@ -5,7 +5,8 @@
     2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`, which
        alone knows namespaces whose index is sealed.
     3. `_rank`: one score of it (`query.fusion`); with age and importance, hits (`query.hits`).
-    4. `_open_best`: read and open the best of them (`opener`), copies last (`query.rank`).
+    4. `_open_best`: read and open the best of them (`opener`), what only asks put back, copies
+       last (`query.rank`).
 
 Not here: what is asked (`query.query`), what it is looked up by (`query.lookup`).
 """
@@ -25,6 +26,7 @@ from relayer.memory_index import evidence as resident
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query import fusion, rank
+from relayer.query.asking import only_asks
 from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.lookup import name_tokens, scopes_of, terms_and_spans, with_vectors
 from relayer.query.order import Event, event_asked
@@ -185,7 +187,7 @@ class RecallService:
         search_of = self._keyword_first if query.mode == "keyword_first" else self._search
         for _ in range(SEARCHES_MAX):
             ranking = await search_of(caller, query)
-            found, dropped = await self._open_best(caller, ranking, query.limit)
+            found, dropped = await self._open_best(caller, ranking, query)
             admitted = [f for f in found if query.admits(f.memory)]
             if len(admitted) == len(found):
                 break
@@ -441,18 +443,33 @@ class RecallService:
 
     @time_stage("recall.open")
     async def _open_best(
-        self, caller: Caller, ranking: _Ranking, limit: int
+        self, caller: Caller, ranking: _Ranking, query: Query
     ) -> tuple[list[RecalledMemory], int]:
-        """Return the first `limit`, copies of better ones behind; and how many did not open."""
-        found = rank.Copies(_text)
+        """Return the best of them, copies of better ones behind; and how many did not open.
+
+        What only asks stands behind what has a little less, which is opened to know it.
+        """
+        found, asking = rank.Copies(_text), set[int]()
+        discount = rank.ASKING_DISCOUNT * query.weights.of_search
+
+        def standing(item: RecalledMemory) -> float:
+            return item.hit.score - (discount if item.hit.seq in asking else 0.0)
+
         hits, dropped, at, left = ranking.hits, 0, 0, ANSWER_BYTES_MAX
-        while at < len(hits) and left > 0 and (room := limit - len(found.kept)) > 0:
+        while at < len(hits) and left > 0:
+            best = hits[at].score  # of what is not opened yet
+            sure = sum(f.hit.seq not in asking or standing(f) >= best for f in found.kept)
+            if (room := query.limit - sure) <= 0:
+                break
             page = hits[at : at + min(max(room, PAGE_MIN) if at else room, PAGE_MAX)]
             at += len(page)
             opened, lost, size = await self._open_page(caller, page, ranking.held, left)
             found.add(opened)
+            if query.prefers_statements:
+                asking.update(f.hit.seq for f in opened if only_asks(_text(f)))
             dropped, left = dropped + lost, left - size
-        return [*found.kept, *found.copies][:limit], dropped
+        kept = sorted(found.kept, key=standing, reverse=True) if asking else found.kept
+        return [*kept, *found.copies][: query.limit], dropped
 
     def _within_budget(
         self, found: Sequence[RecalledMemory], tokens_max: int

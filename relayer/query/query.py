@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from relayer.query import fusion, rank
+from relayer.query.asking import is_about_questions
 from relayer.query.heading import read_heading, speaker_terms, terms_of_speaker
 from relayer.record import HELD_BACK, Memory
 from relayer.sealed.keys import Namespace, PublicKey
@@ -48,6 +49,15 @@ class Query:
     leg_weights: fusion.Weights | None = None
     weights: rank.Weights = rank.Weights()
     max_tokens: int | None = None
+
+    @property
+    def prefers_statements(self) -> bool:
+        """Return true if what only asks answers it less well than what states something.
+
+        In `keyword_first` scores of several searches stand behind each other.
+        """
+        own_order = self.leg_weights is not None or self.mode == "keyword_first"
+        return not (own_order or is_about_questions(self.text))
 
     def _is_said(self, memory: Memory) -> bool:
         if self.speaker is None:

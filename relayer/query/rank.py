@@ -25,6 +25,8 @@ ORDERED_SECONDS_MIN: Final = 3600  # within less, most are of one import, which 
 SPEAKER_WEIGHT: Final = 0.3
 SEVERAL_SPEAKER_WEIGHT: Final = 0.6  # where several memories answer, others tell them less often
 ROLE_WEIGHT: Final = 0.03
+# From .1 to .4 the same questions gain: most of what only asks stands less than that before.
+ASKING_DISCOUNT: Final = 0.3
 COPY_SHARE: Final = 0.8  # of the words of two texts together that both have
 COPIED_CHARACTERS_MAX: Final = 2_000
 _EDGES: Final = ".,;:!?…()[]\"'“”‘’«»"
