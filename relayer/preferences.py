@@ -5,12 +5,14 @@ Not here: settings of the relayer (`settings.py`), storing these (`database.acco
 - Stored in clear, so nothing here may hold a word of a memory.
 """
 
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 HOURS_MAX: Final = 24 * 365
+CHOICES_MAX: Final = 256  # kept parsed: every request has its account's, and most are alike
 Hours = Annotated[int, Meta(ge=0, le=HOURS_MAX)]
 
 
@@ -38,6 +40,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULTS = AccountSettings()
 
 
+@lru_cache(CHOICES_MAX)
 def parse_settings(stored: str) -> AccountSettings:
     """Return the settings that a row holds; members of a later release are passed over.
 

@@ -86,14 +86,12 @@ def speaker_terms(heading: Heading, metadata: Mapping[str, str]) -> list[str]:
 
 def terms_of_speaker(name: str) -> list[str]:
     """Return the terms of a name; of the word for a role, in any language, the role itself."""
+    if not name:
+        return []
     role = role_named(name)
     if role is not None:
         return [role_term(role)] if role in _SAID_BY else []
-    return (
-        list(dict.fromkeys(words(normalize("NFKC", name)[: Limits.speaker_characters_max])))
-        if name
-        else []
-    )
+    return list(dict.fromkeys(words(normalize("NFKC", name)[: Limits.speaker_characters_max])))
 
 
 def role_term(role: str) -> str:

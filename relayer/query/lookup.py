@@ -19,7 +19,7 @@ from relayer.query.order import order_asked
 from relayer.query.periods import periods, span_terms
 from relayer.query.query import Query
 from relayer.query.several import asks_for_several
-from relayer.query.terms import QueryTerms, query_terms
+from relayer.query.terms import QueryTerms, Term, query_terms
 from relayer.sealed import index
 from relayer.sealed.keys import NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
@@ -56,10 +56,7 @@ def scopes_of(
         search.Scope(
             namespace_id=number,
             epoch=key.epoch,
-            words=[
-                (index.token(key, term.index, term.text), term.ordinal, term.weight)
-                for term in looked_up
-            ],
+            words=_words(key, looked_up),
             filters=index.filters(
                 key,
                 tags=query.tags,
@@ -70,6 +67,16 @@ def scopes_of(
         )
         for number, key in keys
     ]
+
+
+def _words(key: NamespaceKey, terms: Sequence[Term]) -> list[tuple[int, int, float]]:
+    """Return token, ordinal and weight of each term; those of one index are made together."""
+    indexes = {term.index for term in terms}
+    tokens = {
+        name: iter(index.tokens(key, name, (term.text for term in terms if term.index == name)))
+        for name in indexes
+    }
+    return [(next(tokens[term.index]), term.ordinal, term.weight) for term in terms]
 
 
 def with_vectors(

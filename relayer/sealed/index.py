@@ -26,7 +26,8 @@ def token(key: NamespaceKey, field: Field, term: str) -> int:
 
 def tokens(key: NamespaceKey, field: Field, terms: Iterable[str]) -> list[int]:
     """Return the token of each of these terms: a long text has some hundred thousand."""
-    encoded = [term.encode() for term in terms]
+    if not (encoded := [term.encode() for term in terms]):
+        return []
     digests = macs(8, key.index, "token", field.encode(), each=encoded)
     return [int.from_bytes(digest, "big", signed=True) for digest in digests]
 
