@@ -22,18 +22,20 @@ IN_ROW_MAX: Final = (
 FEW: Final = 1_000  # beyond them, to look at one memory after another finds a page sooner
 
 
-def holders(namespace_id: str, token: str) -> str:
-    """Return SQL for (memory_id, frequency, word_count) of what has that token in that namespace.
+def holders(namespace_id: str, token: str, columns: str = "") -> str:
+    """Return SQL for (frequency, word_count, memory_id) of what has that token in that namespace,
+    or with these columns of a memory `m` in place of the last.
 
     The index of tokens holds those of all accounts. A planner takes one condition on an array for a
     share of them, and would read the namespace instead; by two, it expects few.
     """
+    rows = "JOIN memories m ON m.account_id = $1 AND m.memory_id = w.memory_id" if columns else ""
     return f"""(
-    SELECT w.memory_id, w.frequency, w.word_count FROM postings w
+    SELECT w.frequency, w.word_count, {columns or "w.memory_id"} FROM postings w {rows}
     WHERE w.account_id = $1 AND w.namespace_id = {namespace_id} AND w.token = {token}
     UNION ALL
-    SELECT m.memory_id,
-           get_byte(m.frequencies, array_position(m.tokens, {token}) - 1)::smallint, m.word_count
+    SELECT get_byte(m.frequencies, array_position(m.tokens, {token}) - 1)::smallint, m.word_count,
+           {columns or "m.memory_id"}
     FROM memories m
     WHERE m.account_id = $1 AND m.namespace_id = {namespace_id} AND m.frequencies IS NOT NULL
       AND m.tokens @> ARRAY[{token}] AND m.tokens && ARRAY[{token}]

@@ -48,6 +48,9 @@ _FOUND_AT_ALL: Final = f"""
         GROUP BY f.ordinal HAVING NOT bool_or(f.token = ANY (m.tokens))))
 """
 
+# Told where a word is found, in the memory's row: to look these up again would take longer.
+_HOLDER: Final = f"m.seq, ({_FOUND_AT_ALL}) IS TRUE AS is_found"
+
 _EVIDENCE: Final = f"""
 WITH collection AS MATERIALIZED (
     -- Several namespaces are searched as one, so that a word weighs the same in each of them.
@@ -72,13 +75,13 @@ WITH collection AS MATERIALIZED (
     WHERE {_FOUND_AT_ALL}
     GROUP BY m.seq
 ), posting AS (
-    SELECT q.ordinal, q.weight, p.memory_id, p.frequency::float8 AS tf,
+    SELECT q.ordinal, q.weight, p.seq, p.is_found, p.frequency::float8 AS tf,
            p.word_count::float8 AS length, count(*) OVER (PARTITION BY q.term)::float8 AS df
     FROM unnest($7::int[], $8::bigint[], $24::int[], $9::int[], $10::float8[])
         AS q (namespace_id, token, term, ordinal, weight)
-    CROSS JOIN LATERAL {holders("q.namespace_id", "q.token")} p
+    CROSS JOIN LATERAL {holders("q.namespace_id", "q.token", _HOLDER)} p
 ), weighed AS MATERIALIZED (
-    SELECT f.ordinal, f.memory_id, f.weight, f.tf, f.length, c.mean,
+    SELECT f.ordinal, f.seq, f.is_found, f.weight, f.tf, f.length, c.mean,
            -- Earlier revisions have words, too, and a write under way may have left its postings
            -- before the count of memories: no word is in more memories than there are.
            ln(1::float8 + (c.documents - least(f.df, c.documents) + 0.5::float8)
@@ -86,18 +89,14 @@ WITH collection AS MATERIALIZED (
     FROM posting f CROSS JOIN collection c
 ), part AS (
     -- A word of the query counts once, however many of its forms a memory has.
-    SELECT memory_id, ordinal,
+    SELECT seq, ordinal, bool_and(is_found) AS is_found,
            max(weight * idf * tf * {BM25_K1 + 1}::float8
                / (tf + {BM25_K1}::float8
                        * ({1 - BM25_B}::float8 + {BM25_B}::float8 * length / mean))) AS bm25
-    FROM weighed GROUP BY memory_id, ordinal
+    FROM weighed GROUP BY seq, ordinal
 ), worded AS MATERIALIZED (
-    SELECT m.seq, k.ordinals, k.parts, k.bm25
-    FROM (SELECT memory_id, array_agg(ordinal) AS ordinals, array_agg(bm25) AS parts,
-                 sum(bm25) AS bm25
-          FROM part GROUP BY memory_id) k
-    JOIN memories m ON m.account_id = $1 AND m.memory_id = k.memory_id
-    WHERE {_FOUND_AT_ALL}
+    SELECT seq, array_agg(ordinal) AS ordinals, array_agg(bm25) AS parts, sum(bm25) AS bm25
+    FROM part WHERE is_found GROUP BY seq
 ), ideal AS (
     -- The score of a memory of ordinary length that holds every word of the query once.
     SELECT sum(idf) * {BM25_K1 + 1}::float8
