@@ -316,6 +316,28 @@ async function rule(page) {
   step("keys", (await page.locator("table.keys tbody th").allInnerTexts()).length);
 }
 
+/** Gives an agent another key, and everybody new ones; both seal memories anew. */
+async function rotate(page) {
+  await byName(page, "button", "Replace: coder").click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Request").fill(scene.replacing.request);
+  await dialog.getByText(scene.replacing.fingerprint).waitFor();
+  await look(page, "replace");
+  await byName(dialog, "button", "Replace").click();
+  await toast(page, "coder has a new key.");
+  await page.getByText("stay under older keys").waitFor();
+  await byName(page, "button", "Revoke: coder").waitFor();
+  step("may be left out", await page.locator("fieldset label.check").allInnerTexts());
+  await page.getByLabel("Seal anew").selectOption("all");
+  await press(page, "Give new keys");
+  await page.getByText("Nobody is left out.").waitFor();
+  await byName(dialog, "button", "Give new keys").click();
+  await toast(page, "New keys count from now on.");
+  await page.getByText("No older key opens anything").waitFor();
+  await look(page, "rotation", true);
+  step("rotated");
+}
+
 /** Makes a recovery key and prints it; returns its lines, which the page has no longer. */
 async function makeRecoveryKey(page) {
   await page.evaluate(() => (window.print = () => (window.printed = document.querySelector("dialog").innerText)));
@@ -529,6 +551,7 @@ if (scene.measured) {
   await followTime(page);
   await decide(page);
   await rule(page);
+  await rotate(page);
   const recoveryKey = await makeRecoveryKey(page);
   await count(page);
   await useKeyboard(page);

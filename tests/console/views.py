@@ -131,18 +131,21 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[R
         }
         with running_relayer(data, model_dir, **thinking) as relayer:
             account = SyncMemoryClient.create_account(relayer.url, label="Uma")
-            phone = Identity.generate()
+            phone, desktop = Identity.generate(), Identity.generate()
             with client_for(account, relayer.url) as client:
                 fill(client, relayer.url, account, model)
                 relayer_key = bytes.fromhex(account.relayer_key)
             now_ms = int(time.time() * 1000)
-            request = write_request(
-                phone,
-                relayer=relayer_key,
-                account=account_bytes(account.account_id),
-                created_ms=now_ms,
-                expires_ms=now_ms + 86_400_000,
-                label="phone",
+            request, other_request = (
+                write_request(
+                    holder,
+                    relayer=relayer_key,
+                    account=account_bytes(account.account_id),
+                    created_ms=now_ms,
+                    expires_ms=now_ms + 86_400_000,
+                    label=label,
+                )
+                for holder, label in ((phone, "phone"), (desktop, "desktop"))
             )
             scene = {
                 "url": f"{relayer.url.replace('127.0.0.1', 'localhost')}/console",
@@ -150,6 +153,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[R
                 "account": account.account_id,
                 "joinRequest": request,
                 "fingerprint": make_fingerprint(phone.public_key),
+                "replacing": {
+                    "request": other_request,
+                    "fingerprint": make_fingerprint(desktop.public_key),
+                },
                 "question": "What does Anna drink in the morning?",
                 "answer": ANSWER,
                 "corrected": CORRECTED,
@@ -305,7 +312,15 @@ def test_the_account_is_as_it_was_left(run: Run) -> None:
         assert keys["phone"].revoked
         assert keys["recovery"].public_key == read_recovery_key(run).public_key.hex()
         assert keys["recovery"].role == "owner"
-        assert not keys["coder"].revoked
+        coders = [key for key in listed_keys if key.label == "coder"]
+        assert sorted((key.revoked, key.role, key.namespaces) for key in coders) == [
+            (False, "writer", ("team",)),
+            (True, "writer", ("team",)),
+        ]
+        assert run.steps["may be left out"] == ["coder"]
+        rotation = client.rotation()
+        assert (rotation.epoch, rotation.older, rotation.remaining) == (3, 0, 0)
+        assert client.live_epochs() == (3,)
 
 
 def read_recovery_key(run: Run) -> Identity:

@@ -68,6 +68,17 @@ export interface Wish {
   readonly label: string;
 }
 
+/** What is sealed anew with a rotation. */
+export type Resealing = "revoked" | "all" | "none";
+
+/** How many memories are under the newest keys, and how many of all are under older ones. */
+export interface SealingProgress {
+  readonly total: number;
+  readonly done: number;
+  readonly remaining: number;
+  readonly older: number;
+}
+
 /** An archive of the account, and what the relayer did not give for it. */
 export interface ArchiveFile {
   readonly parts: readonly BlobPart[];
@@ -236,6 +247,26 @@ export class Access {
 
   async revoke(publicKey: string): Promise<void> {
     await this.#client.revokeKey(publicKey);
+  }
+
+  /** Lets the key that made a request do what another one may, which is revoked with a new epoch. */
+  async replace(publicKey: string, text: string, label: string): Promise<void> {
+    const [request] = readJoinRequests(text);
+    await this.#client.replaceKey(publicKey, request!, { label });
+  }
+
+  /** Gives new keys to everybody but those that are left out. */
+  async rotate(out: readonly string[], reseal: Resealing): Promise<void> {
+    await this.#client.rotate({ revoke: out, reseal });
+  }
+
+  rotation(signal: AbortSignal): Promise<SealingProgress> {
+    return this.#client.rotation({ signal });
+  }
+
+  /** Lends the relayer keys until all that was chosen is sealed anew, or nothing goes on. */
+  finishRotation(onProgress: (progress: SealingProgress) => void, signal: AbortSignal): Promise<SealingProgress> {
+    return this.#client.finishRotation({ onProgress, signal });
   }
 
   usage(): Promise<Usage> {

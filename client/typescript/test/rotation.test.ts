@@ -6,6 +6,10 @@ import test from "node:test";
 import {
   Client,
   ConfigError,
+  finishJoining,
+  readJoinRequests,
+  requestToJoin,
+  toHex,
   Identity,
   NotAuthenticated,
   NotGranted,
@@ -64,6 +68,33 @@ test("a rotation leaves everybody what they had: roles, namespaces and ends", as
   const held = after.find((one) => one.publicKey === reader.publicKey);
   assert.deepEqual(held?.names, [...namespaces].sort());
 });
+
+test("a key takes the place of another one, and holds the same", async () => {
+  const { client, profile } = await foundAccount("sealed");
+  const old = await addAgent(client, profile);
+  await old.client.remember("The budget is 4,000.");
+  const joining = await requestToJoin(profile.url, { label: "agent" });
+  const [request] = readJoinRequests(joining.request);
+  const before = describe(await client.grants()).find(isOf(old.client.publicKey));
+  const rotated = await client.replaceKey(old.client.publicKey, request!);
+  assert.deepEqual(rotated.revoked, [old.client.publicKey]);
+  assert.equal((await client.finishRotation()).remaining, 0);
+  const { profile: own } = await finishJoining(joining);
+  const recalled = await new Client({ ...own, namespace: "team" }).recall("budget");
+  assert.equal(recalled.results[0]?.text, "The budget is 4,000.");
+  await assert.rejects(new Client(old.profile).recall("budget"), NotAuthenticated);
+  const after = describe(await client.grants());
+  const publicKey = toHex(request!.recipient);
+  assert.deepEqual(after.find(isOf(publicKey)), { ...before, publicKey });
+  assert.equal(after.some(isOf(old.client.publicKey)), false);
+  await assert.rejects(client.replaceKey(old.client.publicKey, request!), ConfigError);
+  await assert.rejects(client.replaceKey(publicKey, request!), ConfigError);
+});
+
+const isOf =
+  (publicKey: string) =>
+  (held: Held): boolean =>
+    held.publicKey === publicKey;
 
 test("two owners rotate at once, and both are told the truth", async () => {
   const { client, profile } = await foundAccount("sealed");

@@ -1,4 +1,6 @@
-// Agents and keys: who may do what; admitting, revoking and rotating; a key on paper.
+// Agents and keys: who may do what; admitting, revoking and replacing; a key on paper.
+//
+// Not here: new keys for everybody (`rotation.ts`).
 
 import type { Wish } from "../access.ts";
 import { relayerUrl } from "../connect.ts";
@@ -8,15 +10,18 @@ import { formatDay, formatTime, shorten } from "../format.ts";
 import type { Key } from "../records.ts";
 import { announce, ask, attempt, showDialog } from "../shell.ts";
 import { texts } from "../texts.ts";
+import { rotationPart, type RotationPart } from "./rotation.ts";
 
 export function keysView(context: Context): HTMLElement {
   const t = texts.keys;
   const table = h("div", {}, h("p", { class: "hint" }, texts.loading));
-  const { isOwner } = context.access;
+  const { isOwner, publicKey } = context.access;
   const refresh = async (): Promise<void> => {
     const keys = await context.access.keys();
-    fill(table, keyTable(context, keys, isOwner, refresh));
+    fill(table, keyTable(context, keys, rotation, refresh));
+    rotation?.offer(keys.filter((key) => isRevocable(key, publicKey) && !isOver(key)));
   };
+  const rotation = isOwner ? rotationPart(context, (key) => nameOf(key, publicKey), refresh) : null;
   void attempt(refresh);
   return h(
     "div",
@@ -24,7 +29,7 @@ export function keysView(context: Context): HTMLElement {
     h("h1", {}, t.title),
     h("p", { class: "hint" }, t.lead),
     table,
-    isOwner ? [admitForm(context, refresh), recovery(context, refresh), rotation()] : h("p", { class: "notice" }, t.ownersOnly),
+    rotation ? [admitForm(context, refresh), recovery(context, refresh), rotation.element] : h("p", { class: "notice" }, t.ownersOnly),
   );
 }
 
@@ -33,13 +38,34 @@ function nameOf(key: Key, own: string): string {
   return key.public_key === own ? texts.thisKey : texts.unnamedKey(shorten(key.public_key));
 }
 
-function keyTable(context: Context, keys: readonly Key[], isOwner: boolean, refresh: () => Promise<void>): HTMLElement {
+function isOver(key: Key): boolean {
+  return key.expires_at !== null && Date.parse(key.expires_at) <= Date.now();
+}
+
+/** Returns whether somebody may take a key's rights away here: it has some, and is not this one. */
+function isRevocable(key: Key, own: string): boolean {
+  return !key.revoked && key.public_key !== own && key.role !== "custodian";
+}
+
+function keyTable(
+  context: Context,
+  keys: readonly Key[],
+  rotation: RotationPart | null,
+  refresh: () => Promise<void>,
+): HTMLElement {
   const t = texts.keys;
   const own = context.access.publicKey;
+  const isOwner = rotation !== null;
+  const buttons = (key: Key): Child =>
+    h(
+      "div",
+      { class: "buttons" },
+      isOver(key) || !rotation ? null : replaceButton(context, key, rotation, refresh),
+      revokeButton(context, key, refresh),
+    );
   const state = (key: Key): Child => {
     if (key.revoked) return h("span", { class: "mark" }, t.revoked);
-    const isOver = key.expires_at !== null && Date.parse(key.expires_at) <= Date.now();
-    return isOver ? h("span", { class: "mark" }, t.expired) : formatTime(key.expires_at, texts.never);
+    return isOver(key) ? h("span", { class: "mark" }, t.expired) : formatTime(key.expires_at, texts.never);
   };
   const row = (key: Key): HTMLElement =>
     h(
@@ -59,7 +85,7 @@ function keyTable(context: Context, keys: readonly Key[], isOwner: boolean, refr
       h("td", { "data-label": t.columns[4] }, formatTime(key.last_used_at, texts.never)),
       h("td", { "data-label": t.columns[5] }, state(key)),
       isOwner
-        ? h("td", {}, key.revoked || key.public_key === own || key.role === "custodian" ? null : revokeButton(context, key, refresh))
+        ? h("td", {}, isRevocable(key, own) ? buttons(key) : null)
         : null,
     );
   const columns = isOwner ? t.columns : t.columns.slice(0, -1);
@@ -94,6 +120,45 @@ function revokeButton(context: Context, key: Key, refresh: () => Promise<void>):
     },
     { class: "danger", "aria-label": `${t.revoke}: ${name}` },
   );
+}
+
+function replaceButton(
+  context: Context,
+  key: Key,
+  rotation: RotationPart,
+  refresh: () => Promise<void>,
+): HTMLElement {
+  const t = texts.keys;
+  const name = nameOf(key, context.access.publicKey);
+  const press = async (): Promise<void> => {
+    let isDone = false;
+    const fingerprint = h("p", { role: "status" });
+    const show = (): void => {
+      try {
+        fill(fingerprint, t.fingerprint(context.access.readJoinRequest(request.value).fingerprint));
+      } catch {
+        fill(fingerprint); // what is typed so far is none
+      }
+    };
+    const request = h("textarea", { rows: 4, spellcheck: "false", autocomplete: "off", class: "code", input: show });
+    await ask({
+      title: t.replaceTitle(name),
+      body: [h("p", {}, prose(t.replaceLead)), field(t.request, request, t.requestHelp), fingerprint],
+      confirm: t.replace,
+      isDangerous: true,
+      act: async () => {
+        await context.access.replace(key.public_key, request.value, name);
+        isDone = true;
+      },
+    });
+    if (!isDone) return;
+    announce(t.replaceDone(name));
+    await attempt(async () => {
+      await refresh();
+      await rotation.follow();
+    });
+  };
+  return button(t.replace, press, { "aria-label": `${t.replace}: ${name}` });
 }
 
 function admitForm(context: Context, refresh: () => Promise<void>): HTMLElement {
@@ -177,9 +242,4 @@ function recoverySheet(context: Context, lines: readonly string[], close: () => 
     h("p", { class: "hint" }, t.recoveryLost),
     h("div", { class: "buttons" }, button(t.recoveryPrint, () => window.print(), { class: "primary" }), button(t.recoveryDone, close)),
   ];
-}
-
-function rotation(): HTMLElement {
-  const t = texts.keys;
-  return h("section", { class: "card" }, h("h2", {}, t.rotate), h("p", {}, prose(t.rotateLead)));
 }

@@ -11,14 +11,15 @@
  * Source: SPEC.md §16.
  */
 
-import { toBase64, toHex, utf8 } from "../bytes.ts";
+import { sameBytes, toBase64, toHex, utf8 } from "../bytes.ts";
 import type { Ending, Schemas } from "../description.ts";
 import { ConfigError, Conflict, NotGranted, UntrustedRelayer } from "../errors.ts";
 import { sleep } from "../exchange.ts";
+import type { JoinRequest } from "../sealed/joinRequest.ts";
 import { publicKeyBytes, Root } from "../sealed/keys.ts";
 import type { Keyring, Ledger } from "../sealed/ledger.ts";
 import { normaliseNamespace } from "../sealed/names.ts";
-import { type Reissue, reissue } from "../sealed/reissue.ts";
+import { type Reissue, reissue, sharesOf } from "../sealed/reissue.ts";
 import { blamingRelayer } from "../sealed/statement.ts";
 import { type Call, parseList } from "../session.ts";
 import { Keyholders } from "./keyholders.ts";
@@ -79,6 +80,38 @@ export class Rotating extends Keyholders {
       return [...alive, Root.generate(keyring.epoch + 1)];
     };
     return this.#rotate(roots, withdrawn, reseal, signal);
+  }
+
+  /**
+   * Lets the key that made a request do what another one may, and begins a new epoch without that.
+   *
+   * What it may do is read from the verified grants, not from what a relayer lists.
+   *
+   * @throws {ConfigError} the key holds nothing any more.
+   * @throws {Invalid} the request is for another relayer or account, or of another time.
+   */
+  async replaceKey(
+    publicKey: string,
+    request: JoinRequest,
+    options: Omit<RotateOptions, "revoke"> & { readonly label?: string } = {},
+  ): Promise<Rotated> {
+    const { label, signal } = options;
+    const replaced = publicKeyBytes(publicKey);
+    if (sameBytes(replaced, request.recipient)) {
+      throw new ConfigError("The request is of the key that is to be replaced.");
+    }
+    const ledger = await this.grants({ signal });
+    const { relayer } = await this.session.statement(signal);
+    const shares = [...sharesOf(ledger.listGrantsTo(replaced, Date.now()), relayer)];
+    if (shares.length === 0) throw new ConfigError("The key holds nothing any more.");
+    for (const { role, expiresMs, names } of shares) {
+      if (role === "custodian") throw new ConfigError("A relayer's own key is not replaced.");
+      const namespaces = names && [...names];
+      const ending = expiresMs === null ? {} : { expires: new Date(expiresMs) };
+      const named = label === undefined ? {} : { label };
+      await this.admit(request, { role, namespaces, signal, ...ending, ...named });
+    }
+    return this.rotate({ ...options, revoke: [publicKey] });
   }
 
   /** Has more sealed anew under the newest epoch, without beginning another. */

@@ -35,10 +35,10 @@ export interface NewEpoch {
 }
 
 /** What a key holds in one role until one time; null means the whole account. */
-interface Share {
+export interface Share {
   readonly role: Role;
   readonly expiresMs: number | null;
-  readonly names: Set<string> | null;
+  readonly names: ReadonlySet<string> | null;
 }
 
 /**
@@ -69,8 +69,9 @@ export function reissue(ledger: Ledger, issuer: Identity, given: NewEpoch): Reis
   return { epoch: roots.at(-1)!.epoch, serial, revocations, grants, own };
 }
 
-function sharesOf(held: readonly Grant[], relayer: Uint8Array): Iterable<Share> {
-  const shares = new Map<string, Share>();
+/** Returns what grants give, each role and end once. */
+export function sharesOf(held: readonly Grant[], relayer: Uint8Array): Iterable<Share> {
+  const shares = new Map<string, Share & { readonly names: Set<string> | null }>();
   for (const grant of held) {
     const { role, expiresMs } = grant;
     if (role === "custodian" && !sameBytes(grant.recipient, relayer)) continue;
