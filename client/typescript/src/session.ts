@@ -1,7 +1,8 @@
 /**
  * One client's dealings with one relayer: whom to trust, which keys to send, and how to ask.
  *
- * Not here: repetitions (`exchange.ts`), what the routes mean (`operations/`).
+ * Not here: repetitions (`exchange.ts`), where it is kept what was verified (`seen.ts`), what the
+ * routes mean (`operations/`).
  *
  * - A relayer's statement, grants and receipts count only once verified; nothing already seen is
  *   taken back.
@@ -11,11 +12,10 @@
  * Source: SPEC.md §4, §5, §6.
  */
 
-import { type Bytes, fromBase64, fromHex, sameBytes, toBase64, toHex } from "./bytes.ts";
+import { type Bytes, fromBase64, sameBytes, toBase64, toHex } from "./bytes.ts";
 import type { AnswerOf, OperationName } from "./description.ts";
 import {
   BadRequest,
-  ConfigError,
   malformedAnswer,
   Misdirected,
   NotAllowed,
@@ -38,8 +38,6 @@ import { type Keyring, Ledger } from "./sealed/ledger.ts";
 import { normaliseNamespace } from "./sealed/names.ts";
 import {
   checkOfRequest,
-  Heads,
-  NO_HEAD,
   type Op,
   readReceipt,
   type Receipt,
@@ -56,13 +54,13 @@ import {
   type Statement,
 } from "./sealed/statement.ts";
 import { buildUnlock, REUSE_MS_MAX } from "./sealed/unlock.ts";
+import { Seen } from "./seen.ts";
 import type { Settings } from "./settings.ts";
 import { signRequest } from "./signing.ts";
-import { mergeTrust, NOTHING_SEEN, type TrustState, type TrustStore } from "./trust.ts";
+import type { TrustState, TrustStore } from "./trust.ts";
 
 const GRANTS_AGE_MS_MAX = 600_000;
 const HEADERS_MAX = 64;
-const SAVE_EVERY_MS = 5_000;
 const RENEWING = ["unlock_key_unknown", "unlock_rejected", "epoch.outdated"];
 
 /** A parameter of a query; a list is a repeated one, and what is undefined is left out. */
@@ -138,11 +136,7 @@ export class Session {
   readonly account: Uint8Array;
   readonly exchange: Exchange;
   readonly #parts: SessionParts;
-  #trust: TrustState = NOTHING_SEEN;
-  #heads: Heads | null = null;
-  #opening: Promise<void> | null = null;
-  #savedMs = performance.now();
-  #hasFailedToSave = false;
+  readonly #seen: Seen;
   #statement: Statement | null = null;
   #toldKeys: readonly Bytes[] = []; // the keys that led to today's, as the relayer says
   #ledger: Ledger | null = null;
@@ -157,20 +151,17 @@ export class Session {
     this.identity = parts.settings.identity;
     this.account = parts.settings.account;
     this.exchange = new Exchange(parts.fetch, parts.patience);
+    this.#seen = new Seen(parts.trustStore, parts.onWarning);
   }
 
   /** Returns what was verified so far. */
-  async trust(): Promise<TrustState> {
-    this.#opening ??= this.#refresh();
-    await this.#opening;
-    return this.#trust;
+  trust(): Promise<TrustState> {
+    return this.#seen.open();
   }
 
-  async #refresh(): Promise<void> {
-    const known = await this.#parts.trustStore.read();
-    if (known !== null) this.#trust = mergeTrust(this.#trust, known);
-    const { receipt_seq: seq, receipt_head: head } = this.#trust;
-    this.#heads ??= new Heads({ seq, head: head ? fromHex(head, 32, "hash") : NO_HEAD });
+  /** Writes what was seen to its store; one that fails costs no request, and is told once. */
+  save(): Promise<void> {
+    return this.#seen.save();
   }
 
   // Asking
@@ -289,7 +280,7 @@ export class Session {
 
   /** The relayer's keys as far as they were seen, oldest first. */
   #keysSeen(): readonly Bytes[] {
-    const objects = this.#trust.succession.map((text) => fromBase64(text, "successor"));
+    const objects = this.#seen.state.succession.map((text) => fromBase64(text, "successor"));
     return objects.length === 0 ? [] : readSuccession(objects, readSuccessor(objects.at(-1)!).next);
   }
 
@@ -312,7 +303,7 @@ export class Session {
   #heirsOf(keys: readonly Bytes[]): readonly Bytes[] {
     const pinned = this.settings.relayerKey
       ? toHex(this.settings.relayerKey)
-      : (this.#trust.relayer_key ?? "");
+      : (this.#seen.state.relayer_key ?? "");
     const seen = this.#keysSeen().map(toHex);
     const from = seen.indexOf(pinned);
     const known = new Set([pinned, ...(from < 0 ? [] : seen.slice(from))]);
@@ -340,10 +331,10 @@ export class Session {
     this.#toldKeys = keys;
     this.#headers.clear();
     this.#statement = statement;
-    if (pinned === null) await this.#note({ relayer_key: toHex(statement.relayer) });
+    if (pinned === null) await this.#seen.note({ relayer_key: toHex(statement.relayer) });
     // Anybody can name the pinned key as their heir: what stands before it is not kept.
     const heirs = succession.slice(keys.length - this.#heirsOf(keys).length);
-    if (heirs.length > 0) await this.#note({ succession: heirs.map(toBase64) });
+    if (heirs.length > 0) await this.#seen.note({ succession: heirs.map(toBase64) });
     return statement;
   }
 
@@ -368,7 +359,7 @@ export class Session {
       return { ledger: this.#ledger, keyring: this.#keyring };
     }
     await this.trust();
-    await this.#refresh(); // another client may have seen more, such as a new epoch
+    await this.#seen.refresh(); // another client may have seen more, such as a new epoch
     const answer = await this.call<"listGrants">({
       method: "GET",
       path: "/v1/grants",
@@ -382,7 +373,7 @@ export class Session {
     const ledger = Ledger.of(this.account, objects, parseSuccession(answer.succession));
     const keyring = ledger.keyring(this.identity, Date.now());
     this.#checkGrants(ledger, keyring, parseInteger(answer.grant_serial, "grant_serial"));
-    await this.#note({ grant_serial: ledger.serial, epoch: keyring.epoch });
+    await this.#seen.note({ grant_serial: ledger.serial, epoch: keyring.epoch });
     this.#ledger = ledger;
     this.#keyring = keyring;
     this.#loadedMs = Date.now();
@@ -391,7 +382,7 @@ export class Session {
   }
 
   #checkGrants(ledger: Ledger, keyring: Keyring, serial: number): void {
-    const known = this.#trust;
+    const known = this.#seen.state;
     const isWithheld =
       (keyring.roles.has("owner") && !(ledger.isComplete && ledger.serial === serial)) ||
       ledger.hidesFrom(this.identity.publicKey) ||
@@ -439,7 +430,7 @@ export class Session {
 
   async #rememberSealed(): Promise<void> {
     this.#isManaged = false;
-    await this.#note({ sealed: true });
+    await this.#seen.note({ sealed: true });
   }
 
   // Unlocking
@@ -527,11 +518,10 @@ export class Session {
       throw new UntrustedRelayer("receipt", "A receipt is for another grant or revocation.");
     }
     if (wanted.asked !== undefined) checkOfRequest(receipt, wanted.asked);
-    await this.trust();
-    if (!this.#heads!.take(receipt)) {
+    if (!(await this.#seen.take(receipt))) {
       this.#parts.onWarning?.("The relayer was set back, or signs two histories.");
     }
-    await this.#note({
+    await this.#seen.note({
       receipt_seq: receipt.seq,
       receipt_head: toHex(receipt.digest),
       receipt_serial: receipt.serial,
@@ -541,36 +531,7 @@ export class Session {
 
   /** Keeps how far the chain of receipts was followed. */
   async noteChecked(seq: number, head: Uint8Array): Promise<void> {
-    await this.#note({ checked_seq: seq, checked_head: toHex(head) });
-  }
-
-  async #note(values: Partial<TrustState>): Promise<void> {
-    const before = await this.trust();
-    const after = mergeTrust(before, { ...NOTHING_SEEN, ...values });
-    this.#trust = after;
-    const isOfTrust =
-      (["relayer_key", "sealed", "grant_serial", "epoch", "checked_seq"] as const).some(
-        (name) => before[name] !== after[name],
-      ) ||
-      before.succession.join() !== after.succession.join() ||
-      after.receipt_serial > Math.max(before.receipt_serial, before.grant_serial);
-    // Receipts come with every write: those are saved now and then, and at the end.
-    if (isOfTrust || performance.now() - this.#savedMs >= SAVE_EVERY_MS) await this.save();
-  }
-
-  /** Writes what was seen to its store; one that fails costs no request, and is told once. */
-  async save(): Promise<void> {
-    this.#savedMs = performance.now();
-    try {
-      await this.#refresh();
-      await this.#parts.trustStore.write(this.#trust);
-    } catch (error) {
-      if (error instanceof ConfigError) throw error; // it was damaged meanwhile
-      if (!this.#hasFailedToSave) {
-        this.#parts.onWarning?.("What was verified cannot be kept; it counts until the end.");
-      }
-      this.#hasFailedToSave = true;
-    }
+    await this.#seen.note({ checked_seq: seq, checked_head: toHex(head) });
   }
 }
 
