@@ -40,9 +40,11 @@ export function searchView(context: Context): HTMLElement {
     const names = await listing;
     where.append(...names.map((name) => h("option", { value: name, selected: name === last?.where }, name)));
     if (!store.lastSearch && !results.hasChildNodes()) {
-      const newest = await loadNewest(context, names);
+      const isKnown = names.length <= NAMESPACES_MAX; // one request tells the newest of them all
+      const newest = isKnown ? await loadNewest(context, names) : [];
       if (store.lastSearch || results.hasChildNodes()) return; // somebody was faster
-      fill(results, newest.length ? [h("p", { class: "hint" }, t.empty), newestRows(newest, store)] : emptyAccount(context));
+      if (isKnown && newest.length === 0) return fill(results, emptyAccount(context));
+      fill(results, h("p", { class: "hint" }, t.empty), newest.length > 0 && newestRows(newest, store));
     }
   });
   if (last) show(last.found, last.query);
@@ -97,11 +99,10 @@ export function searchView(context: Context): HTMLElement {
   return h("div", {}, h("h1", {}, t.title), form, count, results);
 }
 
-/** Returns the newest memories in force; of too many namespaces for one request, of the first ones. */
+/** Returns the newest memories in force of at most so many namespaces as one request names. */
 async function loadNewest({ access, store }: Context, names: readonly string[]): Promise<readonly Memory[]> {
   if (names.length === 0) return [];
-  const some = names.slice(0, NAMESPACES_MAX);
-  const [page] = await Promise.all([access.list(some, NEWEST, null, "active"), store.learnNames()]);
+  const [page] = await Promise.all([access.list(names, NEWEST, null, "active"), store.learnNames()]);
   store.note(page.memories);
   return page.memories;
 }
