@@ -400,6 +400,7 @@ class RecallService:
         evidence = await resident.gather_aside(held, wanted)
         if evidence.is_estimated:
             self._resident.note_estimates(access.account, held)
+        self._resident.arrange_lists(held)
         return evidence
 
     async def _keys(

@@ -17,6 +17,7 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
 
 import asyncio
 import logging
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class MemoryIndex:
         )  # what was asked last behind others
         self._asked: OrderedDict[IndexKey, int] = OrderedDict()
         self._estimated = set[IndexKey]()  # of which it was logged
+        self._listing: asyncio.Task[None] | None = None  # makes lists of vectors
+        self._is_closed = threading.Event()
         self._reading: dict[IndexKey, asyncio.Task[None]] = {}
 
     @property
@@ -164,8 +167,32 @@ class MemoryIndex:
         except Unavailable as error:  # then the first recall has it parsed
             warn(log, "nothing is prepared for a first recall", "resident.prepare", error)
 
+    def arrange_lists(self, namespaces: Sequence[LoadedNamespace]) -> None:
+        """Begin to make lists of vectors that want them, of one namespace at a time."""
+        wanting = (
+            passages
+            for namespace in namespaces
+            if not namespace.is_loading
+            for passages in namespace.passages.values()
+            if passages.wants_lists
+        )
+        passages = next(wanting, None) if self._listing is None else None
+        if passages is not None:
+            making = asyncio.to_thread(passages.list_maker(self._is_closed))
+            self._listing = asyncio.create_task(making)
+            self._listing.add_done_callback(self._end_listing)
+
+    def _end_listing(self, made: "asyncio.Task[None]") -> None:
+        self._listing = None
+        if not made.cancelled() and (error := made.exception()) is not None:
+            extra = {"event": "resident.failed", "exception": describe(error)}
+            log.error("lists of vectors were not made", extra=extra)
+
     async def close(self) -> None:
         """Stop reading, and let go of rows."""
+        self._is_closed.set()
+        if self._listing is not None:
+            await asyncio.wait({self._listing})
         self._rows.clear()
         await self.sealed.close()
         for task in (tasks := self.reading):

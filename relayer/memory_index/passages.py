@@ -4,27 +4,29 @@ Not here: which memories they are of, and when (`namespace.py`). Pure.
 
 - A number takes one byte, as in a sealed index record: a cosine differs by some .0004 from that of
   a halfvec. A product makes larger numbers of a few rows at a time, which costs next to nothing.
-- Of many vectors their signs are kept beside them, one bit a number: how many differ from those of
-  a query estimates an angle, a thirtieth of the work of a product.
+- Of many vectors there are lists (`lists.py`) once they have been made.
 """
 
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memory_index import Vectors
+from relayer.memory_index.lists import Lists, make_lists, wants_lists
+from relayer.memory_index.lists import estimate_bytes as estimate_list_bytes
 from relayer.sealed.index_record import Quantised, quantise
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int32]
-Signs = npt.NDArray[np.uint64]
 Part = tuple[Ints, Vectors]  # positions of memories, and their vectors, of any length
 
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
@@ -32,10 +34,6 @@ SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
 GONE_SHARE: Final = 16  # what is gone takes one part of so many, before the rest moves together
 MULTIPLIED_MAX: Final = 2**16  # numbers that are made larger at once, so that they stay in a cache
 
-SIGNED_MIN: Final = 16_384  # vectors from which their signs are kept, too: less takes a millisecond
-
-_BITS: Final = 64
-_COUNTED_AT_ONCE: Final = 16_384
 _VECTOR_BYTES: Final = np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize
 
 
@@ -72,23 +70,25 @@ class _Rows:
         room = _in_lanes(taken + taken // SPARE_SHARE)
         self.codes: Quantised = np.zeros((room, dim), np.int8)
         self.scales: Floats = np.zeros(room, np.float32)  # one through their lengths
-        words = -(-dim // _BITS) if taken >= SIGNED_MIN else 0
-        self.signs: Signs = np.zeros((words, room), np.uint64)
+        self.lists: Lists | None = None
         if first is not None:
             if isinstance(places, slice):
                 self.codes[:count] = codes[places]
             else:
                 np.take(codes, places, axis=0, out=self.codes[:count], mode="clip")
             self.scales[:count] = first.scales[places]
-            self._sign(count)
+            self.lists = first.lists
+            if self.lists is not None and not isinstance(places, slice):
+                self.lists = self.lists.moved(places)
         self._taken = count
         self._taking = threading.Lock()
         self.take(self._taken, parts)
 
     @property
     def nbytes(self) -> int:
-        """Return their size in memory, with their room to grow, in bytes."""
-        return self.codes.nbytes + self.scales.nbytes + self.signs.nbytes
+        """Return their size in memory, with their room to grow and lists, in bytes."""
+        lists = estimate_list_bytes(*self.codes.shape)
+        return self.codes.nbytes + self.scales.nbytes + lists
 
     def take(self, behind: int, parts: Sequence[Vectors]) -> bool:
         """Put these behind the first `behind`; False where others are, or there is no room."""
@@ -111,15 +111,10 @@ class _Rows:
         lengths = np.sqrt(np.einsum("vd,vd->v", whole, whole))
         self.codes[its] = codes
         self.scales[its] = 1 / np.where(lengths > 0, lengths, 1)
-        if len(self.signs):
-            self.signs[:, its] = _signs_of(codes).T
 
-    def _sign(self, count: int) -> None:
-        """Note the signs of the first rows."""
-        if len(self.signs):
-            for at in range(0, count, _COUNTED_AT_ONCE):
-                its = slice(at, min(at + _COUNTED_AT_ONCE, count))
-                self.signs[:, its] = _signs_of(self.codes[its]).T
+    def units(self, places: Ints) -> Floats:
+        """Return (v, dim) these rows, of length 1."""
+        return self.codes[places] * self.scales[places, None]
 
     def products(self, unit: Floats, places: Ints | slice) -> Floats:
         """Return products of these rows, or the first, with a vector; of equal ones the same."""
@@ -138,24 +133,6 @@ class _Rows:
             np.dot(part, unit, out=found[its])
         products: Floats = found[:count] * self.scales[places]
         return products
-
-    def count_differing(self, unit: Floats, count: int) -> npt.NDArray[np.uint16]:
-        """Return (count,) how many signs of each of the first rows are not those of a vector."""
-        [asked] = _signs_of(unit[None])
-        found = np.zeros(count, np.uint16)
-        for at in range(0, count, _COUNTED_AT_ONCE):
-            part = found[at : at + _COUNTED_AT_ONCE]
-            for signs, its in zip(self.signs, asked, strict=True):
-                part += np.bitwise_count(signs[at : at + len(part)] ^ its)
-        return found
-
-
-def _signs_of(vectors: Vectors) -> Signs:
-    """Return (v, words) one bit for each number, set where it is above zero."""
-    packed = np.packbits(vectors > 0, axis=1)
-    whole = np.zeros((len(packed), -(-vectors.shape[1] // _BITS) * _BITS // 8), np.uint8)
-    whole[:, : packed.shape[1]] = packed
-    return whole.view(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -209,16 +186,69 @@ class Passages:
         return self.rows.products(unit, which if self.places is None else self.places[which])
 
     @property
-    def has_estimates(self) -> bool:
-        """Return true if the signs of these are kept."""
-        return len(self.rows.signs) > 0
+    def lists(self) -> Lists | None:
+        """Return the lists of these, and perhaps of others; None where there are none."""
+        return self.rows.lists
 
-    def estimate_cosines(self, unit: Floats) -> Floats:
-        """Return (v,) what the signs tell of the cosines with a vector, (dim,)."""
-        angles = np.arange(self.dim + 1) * (np.pi / max(self.dim, 1))
-        differing = self.rows.count_differing(unit, self.end)
-        estimates: Floats = np.cos(angles).astype(np.float32)[differing]
-        return estimates if self.places is None else estimates[self.places]
+    @property
+    def wants_lists(self) -> bool:
+        """Return true if lists are to be made of these."""
+        return wants_lists(self.lists, self.end)
+
+    def list_maker(self, stopped: threading.Event) -> Callable[[], None]:
+        """Return what makes lists of these, until it is stopped or nobody else holds the rows."""
+        return partial(_make_lists, weakref.ref(self.rows), self.end, stopped)
+
+    def find_near(self, unit: Floats, admitted: Bools, wanted: int) -> Ints:
+        """Return which of these, at least so many, lie nearest to a vector, as lists tell.
+
+        They are those of admitted memories, given for each; all of them where there are fewer.
+        """
+        lists = self.lists
+        if lists is None:
+            return np.flatnonzero(admitted[self.at])
+        found, count = [self._admit(np.arange(lists.count, self.end), admitted)], 0
+        for rows in lists.near(unit, wanted):
+            found.append(self._admit(rows, admitted))
+            count += len(found[-1])
+            if count >= wanted:
+                break
+        return np.concatenate(found)
+
+    def of_memories(self, positions: Ints) -> tuple[Ints, Ints]:
+        """Return (f,) each: which of these memories, ascending, has which of the vectors."""
+        if self.in_order:
+            which = np.flatnonzero(positions < len(self.at))
+            return which, positions[which]
+        order = self._by_memory
+        at = self.at if order is None else self.at[order]
+        begins, ends = (at.searchsorted(positions.astype(at.dtype), s) for s in ("left", "right"))
+        which = np.arange(len(positions)).repeat(ends - begins)
+        its = np.arange(len(which)) - (np.cumsum(ends - begins) - (ends - begins))[which]
+        its += begins[which]
+        return which, its if order is None else order[its]
+
+    @cached_property
+    def _by_memory(self) -> Ints | None:
+        """Return these by memory; None where they are so already."""
+        if (self.at[1:] >= self.at[:-1]).all():
+            return None
+        return np.argsort(self.at, kind="stable")
+
+    @cached_property
+    def _of_row(self) -> Places:
+        """Return (end,) which of these each row is; -1 of one that is gone."""
+        found = np.full(self.end, -1, np.int32)
+        found[self._places] = np.arange(len(self.at), dtype=np.int32)
+        return found
+
+    def _admit(self, rows: npt.NDArray[np.integer], admitted: Bools) -> Ints:
+        """Return which of these the rows are, if their memories are admitted."""
+        which = rows[rows < self.end].astype(np.int64)  # lists may be of more that came later
+        if self.places is not None:
+            which = self._of_row[which].astype(np.int64)
+            which = which[which >= 0]
+        return which[admitted[self.at[which]]]
 
     def keep(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
         """Return those of kept memories, where these are now, with those of all parts behind.
@@ -264,6 +294,25 @@ class Passages:
         return np.concatenate(
             [self.at, *(at for at, _ in parts)], dtype=np.int32, casting="same_kind"
         )
+
+
+class _StoppedError(Exception):
+    """Nobody wants the lists any more."""
+
+
+def _make_lists(rows: "weakref.ref[_Rows]", end: int, stopped: threading.Event) -> None:
+    """Make lists of the first so many rows; they are held for short steps only."""
+
+    def held() -> _Rows:
+        its = rows()
+        if its is None or stopped.is_set():
+            raise _StoppedError
+        return its
+
+    with suppress(_StoppedError):
+        before, dim = held().lists, held().codes.shape[1]
+        made = make_lists(lambda places: held().units(places), end, dim, before)
+        held().lists = made
 
 
 NO_PASSAGES: Final = Passages(

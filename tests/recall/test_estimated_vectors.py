@@ -1,6 +1,10 @@
-"""Of many vectors most distances are only estimated: what is found stays the same."""
+"""Of many vectors only those of near lists are looked at: what is found stays the same."""
 
-from collections.abc import Sequence
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +14,9 @@ import pytest
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import KINDS, Counts, Differing, Page
 from relayer.database.recall import Evidence, Filters, Scope, Search
-from relayer.memory_index import evidence, passages
+from relayer.memory_index import evidence, lists, meaning
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
-from relayer.memory_index.passages import SIGNED_MIN
+from relayer.memory_index.passages import NO_PASSAGES, Passages
 from tests.memory_rows import memory_rows
 from tests.services import TEAM
 from tests.twins import Twins, twins
@@ -20,8 +24,9 @@ from tests.twins import Twins, twins
 __all__ = ["twins"]  # a fixture
 
 DIM = 384
-COUNT = SIGNED_MIN + 2_000
+COUNT = 16_000
 HEAPS = 301
+LISTED_MIN, NEAR_MIN = 4_000, 1_500  # as if there were ten times as many
 LIMIT = 10
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 NUMBERS = np.random.default_rng(11)
@@ -65,11 +70,18 @@ def search(vector: np.ndarray, **filters: Any) -> Search:
     )
 
 
-def exactly(found: LoadedNamespace, asked: Search, monkeypatch: pytest.MonkeyPatch) -> Evidence:
-    """The evidence with no distance left estimated."""
-    with monkeypatch.context() as patch:
-        patch.setattr(evidence, "EXACT_MIN", 10**6)
+def exactly(found: LoadedNamespace, asked: Search) -> Evidence:
+    """The evidence by all distances."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(found.passages[1, "m"].rows, "lists", None)
         return evidence.gather([found], asked)
+
+
+def put_into_lists(loaded: LoadedNamespace) -> None:
+    its = loaded.passages[1, "m"]
+    assert its.wants_lists
+    its.list_maker(threading.Event())()
+    assert not its.wants_lists
 
 
 def best(found: Evidence) -> set[int]:
@@ -80,16 +92,26 @@ def near_to(vector: np.ndarray) -> np.ndarray:
     return vector.astype(np.float32) + NUMBERS.standard_normal(DIM, np.float32)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def sizes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lists, "LISTED_MIN", LISTED_MIN)
+        patch.setattr(meaning, "NEAR_MIN", NEAR_MIN)
+        yield
+
+
 @pytest.fixture(scope="module", params=[1, 2])
-def large(request: pytest.FixtureRequest) -> tuple[LoadedNamespace, np.ndarray]:
-    """A namespace whose memories have one passage each, or two."""
+def large(request: pytest.FixtureRequest, sizes: None) -> tuple[LoadedNamespace, np.ndarray]:
+    """A namespace whose memories have one passage each, or two; some came after the lists."""
     each = request.param
-    vectors, half = heaps(COUNT), COUNT // 2
-    first, last = range(1, half // each + 1), range(half // each + 1, COUNT // each + 1)
+    vectors, most = heaps(COUNT), COUNT - COUNT // 20
+    first, last = range(1, most // each + 1), range(most // each + 1, COUNT // each + 1)
     loaded = put(empty(1), first, page(first, vectors[: len(first) * each], each))
-    assert not loaded.passages[1, "m"].has_estimates
+    put_into_lists(loaded)
     loaded = put(loaded, last, page(last, vectors[len(first) * each :], each))
-    assert loaded.passages[1, "m"].has_estimates
+    its = loaded.passages[1, "m"]
+    assert its.lists is not None
+    assert its.lists.count < its.end
     return loaded, vectors
 
 
@@ -99,15 +121,13 @@ def test_the_nearest_are_found_and_their_distances_are_exact(
     large: tuple[LoadedNamespace, np.ndarray],
     kinds: Sequence[str] | None,
     has_relatives: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded, vectors = large
-    monkeypatch.setattr(evidence, "EXACT_MIN", 500)
     found = []
     for at in range(0, COUNT, COUNT // 20):
         strange = NUMBERS.standard_normal(DIM, np.float32)
         asked = search(near_to(vectors[at]) if has_relatives else strange, kinds=kinds)
-        ours, exact = evidence.gather([loaded], asked), exactly(loaded, asked, monkeypatch)
+        ours, exact = evidence.gather([loaded], asked), exactly(loaded, asked)
         found.append(len(best(ours) & best(exact)) / LIMIT)
         there = {seq: n for n, seq in enumerate(exact.seqs.tolist())}
         both = [(n, there[seq]) for n, seq in enumerate(ours.seqs.tolist()) if seq in there]
@@ -126,10 +146,9 @@ def test_the_nearest_are_found_and_their_distances_are_exact(
 
 
 def test_what_only_words_find_has_its_exact_distance(
-    large: tuple[LoadedNamespace, np.ndarray], monkeypatch: pytest.MonkeyPatch
+    large: tuple[LoadedNamespace, np.ndarray],
 ) -> None:
     loaded, vectors = large
-    monkeypatch.setattr(evidence, "EXACT_MIN", 500)
     asked = search(near_to(vectors[5]))
     ours = evidence.gather([loaded], asked)
     its = loaded.passages[1, "m"]
@@ -155,32 +174,69 @@ def test_what_is_gone_is_not_found_and_what_comes_is(
     assert 4 not in evidence.gather([without], search(asked)).seqs.tolist()
     new = COUNT + 1
     added = put(without, [new], page([new], asked[None]))
-    assert next(iter(added.passages.values())).has_estimates
+    assert next(iter(added.passages.values())).lists is not None
     shown = evidence.gather([added], search(asked))
     assert shown.seqs[np.argmin(shown.nearest)] == new
     assert 4 in best(evidence.gather([loaded], search(asked)))
 
 
-async def test_answers_are_those_of_the_database(
-    twins: Twins, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(passages, "SIGNED_MIN", 1)
-    await twins.check_alike()
-    held = await twins.residents(TEAM)
-    assert held is not None
-    assert all(its.has_estimates for its in held[0].passages.values())
+def test_lists_follow_their_vectors(large: tuple[LoadedNamespace, np.ndarray]) -> None:
+    """Where many go, where more come than there is room for, and where memories change places."""
+    loaded, vectors = large
+    each = len(vectors) // len(loaded.memories)
+    gone = range(2, len(loaded.memories), 3)
+    without = put(loaded, gone)
+    its = without.passages[1, "m"]
+    assert its.places is None  # all were copied
+    assert its.lists is not None
+    assert len(its.lists.rows) == its.lists.count < its.end
+    further = range(10**6, 10**6 + COUNT // 4)
+    grown = put(without, further, page(further, heaps(len(further))))
+    assert grown.passages[1, "m"].lists is its.lists
+    put_into_lists(grown)
+    now = grown.passages[1, "m"].lists
+    assert now is not None
+    assert sorted(now.rows.tolist()) == list(range(grown.passages[1, "m"].end))
+    changed = put(grown, [1], page([1], vectors[:each], each))
+    for at in range(0, COUNT, COUNT // 10):
+        asked = search(near_to(vectors[at]))
+        for one in (without, grown, changed):
+            ours, exact = evidence.gather([one], asked), exactly(one, asked)
+            assert len(best(ours) & best(exact)) >= LIMIT - 1
+            assert ours.is_estimated
+            assert set(ours.seqs.tolist()).isdisjoint(gone)
 
 
-async def test_the_answer_says_so_and_the_log_once_a_namespace(
+def test_nobody_makes_lists_of_what_was_let_go_of() -> None:
+    def passages() -> Passages:
+        return NO_PASSAGES.join([(np.arange(LISTED_MIN), heaps(LISTED_MIN))])
+
+    one = passages()
+    make, rows = one.list_maker(threading.Event()), weakref.ref(one.rows)
+    del one
+    gc.collect()
+    make()
+    assert rows() is None
+    stopped, other = threading.Event(), passages()
+    stopped.set()
+    other.list_maker(stopped)()
+    assert other.lists is None
+
+
+async def test_answers_are_those_of_the_database_and_say_so_once(
     twins: Twins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(passages, "SIGNED_MIN", 1)
-    monkeypatch.setattr(evidence, "EXACT_MIN", 1)
-    monkeypatch.setattr(evidence, "SURE", 0.0)
-    await twins.hold(TEAM)
+    """A recall begins to make lists; from then on the answer and, once, the log tell of them."""
+    monkeypatch.setattr(lists, "LISTED_MIN", 2)
     caplog.set_level("INFO", "relayer.memory_index")
-    for text in ("Hamburg", "tea"):
-        assert (await twins.recall(twins.held, text=text, limit=1)).estimated
-        assert not (await twins.recall(twins.plain, text=text, limit=1)).estimated
+    await twins.hold(TEAM)
+    async with asyncio.timeout(60):
+        while not (await twins.recall(twins.held, text="tea")).estimated:
+            await asyncio.sleep(0.01)
+    assert not (await twins.recall(twins.plain, text="tea")).estimated
+    await twins.check_alike()
     events = [getattr(record, "event", "") for record in caplog.records]
-    assert events.count("recall.estimated") == 1
+    held = await twins.residents(TEAM)
+    assert held is not None
+    assert any(its.lists is not None for its in held[0].passages.values())
+    assert 1 <= events.count("recall.estimated") <= 2  # of two namespaces
