@@ -27,7 +27,7 @@ from relayer.memories.analysis import Analysis, Extractors
 from relayer.memories.answerer import Answerer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.consolidation_plan import Planner
-from relayer.memories.deep_recall import DeepRecaller
+from relayer.memories.deep_recall import DeepRecaller, deadline_of_looks
 from relayer.memories.deletion import Deletion
 from relayer.memories.derivation import Deriver
 from relayer.memories.episode_facts import EpisodeFacts
@@ -186,13 +186,15 @@ def build_services(
         state_changer=_state_changer(parts),
         episodes=Episodes(database=database, opener=opener, namespaces=namespaces),
         recaller=recaller,
-        deep_recaller=_deep_recaller(parts, recaller, settings.request_timeout_s),
+        deep_recaller=_deep_recaller(
+            parts, recaller, within_s=deadline_of_looks(settings.request_timeout_s)
+        ),
         memory_index=memory_index,
         indexer=indexer,
         index_chooser=IndexChooser(ledger=storage.ledger, namespaces=namespaces),
         index_mover=mover,
         analysis=analysis,
-        answerer=Answerer(recaller=recaller, model=language_model),
+        answerer=_answerer(parts, recaller, settings),
         restore=restore,
         manual=_manual(parts, memory_index),
         eraser=parts.eraser,
@@ -340,15 +342,22 @@ def _recaller(parts: _Parts, embedders: Embedders, resident: MemoryIndex) -> Rec
     )
 
 
-def _deep_recaller(
-    parts: _Parts, recaller: RecallService, request_timeout_s: float
-) -> DeepRecaller:
+def _answerer(parts: _Parts, recaller: RecallService, settings: Settings) -> Answerer:
+    within_s = deadline_of_looks(settings.request_timeout_s, settings.llm_timeout_s)
+    return Answerer(
+        recaller=recaller,
+        deep_recaller=_deep_recaller(parts, recaller, within_s=within_s),
+        model=parts.language_model,
+    )
+
+
+def _deep_recaller(parts: _Parts, recaller: RecallService, *, within_s: float) -> DeepRecaller:
     return DeepRecaller(
         recaller=recaller,
         model=parts.language_model,
         accounts=parts.storage.accounts,
         custody=parts.storage.custody,
-        request_timeout_s=request_timeout_s,
+        within_s=within_s,
     )
 
 

@@ -167,6 +167,18 @@ class FurtherLooks(Answer):
     degraded: str | None = None
     texts: tuple[str, ...] | None = sometimes()
 
+    @property
+    def shortfall(self) -> str | None:
+        """What a person or a model is told where looks are missing; the reason is the relayer's."""
+        if self.degraded is None:
+            return None
+        looks = (
+            "One further look was"
+            if self.looks == 1
+            else f"{self.looks or 'No'} further looks were"
+        )
+        return f"{looks} taken: {self.degraded}."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recalled(Answer):
@@ -239,6 +251,7 @@ class Reply(Answer):
         memories: what the model was shown, by the numbers that `answer` cites, from 1 on.
         supported: whether the memories hold an answer; None from a relayer that does not say so.
         cited: ids of the memories that the answer rests on.
+        deep: the further looks, where they were asked for.
     """
 
     answer: str
@@ -246,6 +259,7 @@ class Reply(Answer):
     memories: tuple[Memory, ...] = ()
     supported: bool | None = None
     cited: tuple[str, ...] = ()
+    deep: FurtherLooks | None = field(default=None, metadata={ABSENT: True})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,9 @@ from relayer.tenants.custody import Custody
 
 log = logging.getLogger("relayer.recall")
 
-DEEP_S_MAX: Final = 8.0  # of the model and all looks; MCP clients give up after ten
-DEEP_SHARE: Final = 0.5  # of a request's time, at most
+_DEEP_S_MAX: Final = 8.0  # of the model and all looks; MCP clients give up after ten
+_DEEP_SHARE: Final = 0.5  # of a request's time, at most
+_ASKED_S_MIN: Final = 1.0
 Shortfall = Literal["no model", "model away", "unusable plan", "deadline", "search failed"]
 
 
@@ -57,8 +58,14 @@ class DeepRecalled:
     shortfall: Shortfall | None = None
 
 
+def deadline_of_looks(request_timeout_s: float, answer_s: float = 0.0) -> float:
+    """Return how long looks may take, planned and taken; `answer_s` are for an answer from them."""
+    left_s = max(_ASKED_S_MIN, request_timeout_s - answer_s)
+    return min(_DEEP_S_MAX, _DEEP_SHARE * request_timeout_s, left_s)
+
+
 class DeepRecaller:
-    """Finds memories by looks that a language model plans beside the query."""
+    """Finds memories by looks that a language model plans beside the query, for `within_s`."""
 
     def __init__(
         self,
@@ -67,13 +74,13 @@ class DeepRecaller:
         model: LanguageModel | None,
         accounts: Accounts,
         custody: Custody,
-        request_timeout_s: float,
+        within_s: float,
     ) -> None:
         self._recaller = recaller
         self._model = model
         self._accounts = accounts
         self._custody = custody
-        self._within_s = min(DEEP_S_MAX, DEEP_SHARE * request_timeout_s)
+        self._within_s = within_s
 
     async def recall(self, caller: Caller, query: Query) -> DeepRecalled:
         """Return what the query and the looks find, in turn.

@@ -85,6 +85,7 @@ class AskBody(Narrowed, kw_only=True):
 
     question: str
     limit: bodies.RecallLimit = 5
+    deep: bool = False
 
 
 class ScoreParts(TypedDict):
@@ -145,7 +146,7 @@ class RecallAnswer(TypedDict):
 class AskAnswer(TypedDict):
     """A language model's answer, the memories that it was given, and the ids of those it cites.
 
-    `supported` is false where the memories hold no answer.
+    `supported` is false where the memories hold no answer; `deep` is there if asked.
     """
 
     answer: str
@@ -153,6 +154,7 @@ class AskAnswer(TypedDict):
     cited: list[str]
     memories_used: int
     memories: list[ResultAnswer]
+    deep: NotRequired[DeepAnswer]
 
 
 class _Depth(Struct):
@@ -264,7 +266,7 @@ def _result(found: RecalledMemory, labels: Mapping[str, str], *, explain: bool) 
     return shape
 
 
-@post("/ask", status_code=200, opt={WEIGHT: 2})
+@post("/ask", status_code=200, opt={WEIGHT: 2, WEIGH: weigh_depth})
 async def ask(
     data: JSONBody[AskBody],
     caller: NamedDependency[Caller],
@@ -273,16 +275,20 @@ async def ask(
     recall_counts: NamedDependency[RecallCounts],
 ) -> AskAnswer:
     """Return a language model's answer from what is recalled, and what it rests on."""
-    answer = await answerer.ask(caller, question_of(data, caller.access.time))
+    question = question_of(data, caller.access.time)
+    answer = await answerer.ask(caller, question, is_deep=data.deep)
     _count(recall_counts, caller, data, answer.memories)
     labels = await _labels(accounts, caller, answer.memories)
-    return {
+    shape: AskAnswer = {
         "answer": answer.text,
         "supported": bool(answer.cited),
         "cited": [str(found.memory.id) for found in answer.cited],
         "memories_used": len(answer.memories),
         "memories": [_result(f, labels, explain=False) for f in answer.memories],
     }
+    if answer.deep is not None:
+        shape["deep"] = _to_deep_answer(answer.deep, explain=False)
+    return shape
 
 
 def query_of(body: RecallBody, now: datetime) -> Query:

@@ -1,4 +1,6 @@
-"""Questions to a relayer with a language model and no embedder, and what degraded searches say."""
+"""Questions to a relayer with a language model and no embedder, further looks that it plans, and
+what degraded searches say.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -114,6 +116,50 @@ def test_what_could_not_be_searched_or_opened_is_told(
     assert run.err == f"memrelay: 2 more could not be opened.\n{words_only}"
     run.lines("recall", "tea", "--mode", "keyword")
     assert run.err.count("\n") == 1
+
+
+def test_further_looks_find_more_and_are_explained(run: Machine, model: OpenAIServer) -> None:
+    plan = Step(content='{"looks": ["coffee", "\\u001b[31meuros"]}')
+    model.script(plan, plan)
+    answer = run("recall", "green", "--deep", "--explain")
+    assert answer["deep"] == {"looks": 2, "degraded": None, "texts": ["coffee", "[31meuros"]}
+    assert {found["text"]: found["explain"]["look"] for found in answer["results"]} == {
+        TEA: 0,
+        COFFEE: 1,
+    }
+    lines = run.lines("recall", "green", "--deep", "--explain")
+    assert [line.split()[-1] for line in lines[-2:]] == ["-", "1"]
+    assert "Look 1: coffee\n" in run.err
+    assert "further look" not in run.err
+
+
+def test_looks_that_are_missing_are_told(run: Machine, model: OpenAIServer) -> None:
+    model.script(Step(content="no plan"))
+    assert len(run.lines("recall", "tea", "--deep")) == 2
+    assert "memrelay: No further looks were taken: unusable plan.\n" in run.err
+    assert "deep" not in run("recall", "tea")
+
+
+def test_an_answer_rests_on_further_looks_too(run: Machine, model: OpenAIServer) -> None:
+    said = Step(content="Coffee [2].")
+    model.script(Step(content='{"looks": ["coffee"]}'), said, Step(content="no plan"), said)
+    answer = run("ask", "preference green", "--deep")
+    assert [memory["text"] for memory in answer["memories"]] == [TEA, COFFEE]
+    assert answer["deep"] == {"looks": 1, "degraded": None}
+    assert run.lines("ask", "tea", "--deep")[0] == "Coffee [2]."
+    assert run.err == "memrelay: No further looks were taken: unusable plan.\n"
+
+
+async def test_a_model_may_ask_for_further_looks(run: Machine, model: OpenAIServer) -> None:
+    async with in_process(run.profile) as client:
+        model.script(Step(content='{"looks": ["coffee"]}'), Step(status=401))
+        shown, found = await done(client, "memory_recall", query="preference green", deep=True)
+        assert [memory["text"] for memory in found["results"]] == [TEA, COFFEE]
+        assert found["note"] is None
+        assert "further looks" not in shown
+        shown, found = await done(client, "memory_recall", query="green", deep=True)
+        assert found["note"] == "No further looks were taken: model away."
+        assert found["note"] in shown
 
 
 async def damaged(relayer: RunningRelayer, settings: Settings) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from relayer.errors import NotAllowed
 from relayer.llm import LanguageModel
-from relayer.memories.deep_recall import DeepRecalled
+from relayer.memories.deep_recall import DeepRecalled, deadline_of_looks
 from relayer.memories.opener import Caller
 from relayer.query.query import Query
 from tests.conftest import BenchMaker
@@ -158,6 +158,45 @@ async def test_how_long_a_plan_takes_tells_nothing_of_an_extraction(
     await deep(thinking, caller)
     assert before
     assert model.is_slow(within_s=50)
+
+
+class TestAsk:
+    """A question that is answered from further looks as well."""
+
+    async def test_the_model_is_shown_all_that_the_question_finds_and_what_looks_do(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await owner_of_pets(thinking)
+        server.script(plan("terrier", "hamster"), Step(content="Rex [2] and Emil [4]."))
+        query = Query(text=QUESTION, namespaces=[TEAM], limit=2)
+        answer = await thinking.services.answerer.ask(caller, query, is_deep=True)
+        assert [(found.look, found.memory.text) for found in answer.memories] == [
+            (0, "Anna wants more pets."),
+            (1, "A terrier called Rex came home."),
+            (0, "Anna met Ben."),
+            (2, "The hamster is called Emil."),
+        ]
+        assert answer.cited == [answer.memories[1], answer.memories[3]]
+        assert answer.deep is not None
+        assert answer.deep.looks == ["terrier", "hamster"]
+
+    async def test_without_a_plan_it_is_answered_all_the_same(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await owner_of_pets(thinking)
+        server.script(Step(content="no plan"), Step(content="One [1]."))
+        query = Query(text=QUESTION, namespaces=[TEAM])
+        answer = await thinking.services.answerer.ask(caller, query, is_deep=True)
+        assert answer.text == "One [1]."
+        assert answer.deep is not None
+        assert answer.deep.shortfall == "unusable plan"
+
+    def test_looks_leave_the_answer_its_time(self) -> None:
+        assert deadline_of_looks(25.0) == 8.0
+        assert deadline_of_looks(10.0) == 5.0
+        assert deadline_of_looks(25.0, answer_s=20.0) == 5.0
+        assert deadline_of_looks(25.0, answer_s=60.0) == 1.0
+        assert deadline_of_looks(1.0, answer_s=60.0) == 0.5
 
 
 class TestPrompt:

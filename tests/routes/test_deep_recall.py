@@ -87,6 +87,18 @@ async def test_without_a_model_the_answer_says_so(client: httpx.AsyncClient) -> 
     assert (await recalled(client))["deep"] == {"looks": 0, "degraded": "no model"}
 
 
+async def test_an_answer_may_rest_on_further_looks(
+    asking: httpx.AsyncClient, server: OpenAIServer
+) -> None:
+    server.script(PLAN, Step(content="Rex [2]."))
+    answer = (await asking.post("/v1/ask", json={"question": ASKED["query"], "deep": True})).json()
+    assert [found["text"] for found in answer["memories"]] == list(PETS)
+    assert answer["cited"] == [answer["memories"][1]["id"]]
+    assert answer["deep"] == {"looks": 1, "degraded": None}
+    answer = (await asking.post("/v1/ask", json={"question": ASKED["query"]})).json()
+    assert "deep" not in answer
+
+
 async def test_neither_log_nor_error_has_a_look(
     asking: httpx.AsyncClient, server: OpenAIServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,18 +116,19 @@ async def test_it_counts_five_times_and_only_where_it_is_deep(
     app: ASGIApp, managed: NewKey
 ) -> None:
     async with client_of(app, signer_of(managed)) as client:
-        bodies = list[dict[str, object]]([{}, {"deep": True}, {"deep": False}, {"deep": 1}])
-        left = [
-            int(
-                (await client.post("/v1/recall", json={"query": "tea", **body})).headers[
-                    "ratelimit-remaining"
-                ]
-            )
-            for body in bodies
-        ]
-        escaped = await client.post("/v1/recall", content=b'{"query":"tea","\\u0064eep":true}')
-        left.append(int(escaped.headers["ratelimit-remaining"]))
-    assert [before - after for before, after in pairwise(left)] == [5, 1, 1, 5]
+        left = []
+        for path, body in (
+            ("recall", b'{"query":"tea"}'),
+            ("recall", b'{"query":"tea","deep":true}'),
+            ("recall", b'{"query":"tea","\\u0064eep":true}'),
+            ("recall", b'{"query":"tea","deep":false}'),
+            ("recall", b'{"query":"tea","deep":1}'),
+            ("ask", b'{"question":"tea"}'),
+            ("ask", b'{"question":"tea","deep":true}'),
+        ):
+            answer = await client.post(f"/v1/{path}", content=body)
+            left.append(int(answer.headers["ratelimit-remaining"]))
+    assert [before - after for before, after in pairwise(left)] == [5, 5, 1, 1, 2, 5]
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b'{"a":' * 100_000, b'{"query":"\\ud800"}', b"\xff"])

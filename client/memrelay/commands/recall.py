@@ -29,7 +29,7 @@ from memrelay.commands.streams import warn
 from memrelay.commands.tables import Column, display_ids
 from memrelay.commands.times import parse_bound, parse_past
 from memrelay.errors import ConfigError
-from memrelay.models import KINDS, MODES, Memory, Reply, relevance_percent
+from memrelay.models import KINDS, MODES, FurtherLooks, Memory, Reply, relevance_percent
 from memrelay.operations.reads import MIN_RELEVANCE, Reads
 from memrelay.plurals import format_count
 
@@ -76,6 +76,7 @@ def _add_recall(parser: Parser) -> None:
         metavar="N",
         help="of all texts together, 1 to 100000 (no bound)",
     )
+    _add_deep(parser)
     parser.add_argument(
         "--explain",
         action="store_true",
@@ -96,6 +97,15 @@ def _add_ask(parser: ArgumentParser) -> None:
         help="memories to consult, 1 to 100 (5)",
     )
     _add_narrowing(parser)
+    _add_deep(parser)
+
+
+def _add_deep(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="let the relayer's language model plan up to four further looks",
+    )
 
 
 def _add_narrowing(parser: ArgumentParser) -> None:
@@ -192,6 +202,7 @@ def recall(shell: Shell) -> None:
             min_relevance=args.min_relevance,
             scoring_weights=_weights(args),
             max_tokens=args.max_tokens,
+            deep=args.deep or None,
             explain=args.explain or None,
             **_build_filters(args),
         )
@@ -201,7 +212,10 @@ def recall(shell: Shell) -> None:
                 shell, args.namespace or (), lambda: connection.run(reads.namespaces())
             )
     if args.explain:
-        shell.show_table(found.to_json(), _EXPLAINED, [*map(_explain, found.results)])
+        is_deep = found.deep is not None
+        columns = (*_EXPLAINED, _LOOK) if is_deep else _EXPLAINED
+        explain = _explain_look if is_deep else _explain
+        shell.show_table(found.to_json(), columns, [*map(explain, found.results)])
     else:
         ids = display_ids([memory.id for memory in found.results])
         shell.show(found.to_json(), (_line(memory, ids[memory.id]) for memory in found.results))
@@ -211,6 +225,8 @@ def recall(shell: Shell) -> None:
         and (told := _explain_order(found.results, is_weighed=bool(_weights(args))))
     ):
         warn(told)
+    if found.deep is not None:
+        _tell_looks(found.deep)
     if found.left_out:
         warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
     if found.dropped_count:
@@ -260,6 +276,23 @@ _EXPLAINED = (
     Column("SCORE"),
     Column("MADE OF", rank=3),
 )
+
+
+_LOOK = Column("LOOK", rank=1)
+
+
+def _explain_look(memory: Memory) -> Sequence[str]:
+    """Return the same row, and the number of the look; the query itself has none."""
+    look = memory.explain.look if memory.explain else None
+    return (*_explain(memory), str(look or "-"))
+
+
+def _tell_looks(deep: FurtherLooks) -> None:
+    """Tell what was looked for, where it was asked to be explained, and what is missing of it."""
+    for place, text in enumerate(deep.texts or (), start=1):
+        warn(f"Look {place}: {text}")
+    if deep.shortfall is not None:
+        warn(deep.shortfall)
 
 
 def _explain(memory: Memory) -> Sequence[str]:
@@ -326,10 +359,15 @@ def ask(shell: Shell) -> None:
     args = shell.args
     with shell.connection() as connection:
         question = Reads(connection.session).ask(
-            text_of(args.question), limit=args.limit, **_build_filters(args)
+            text_of(args.question),
+            limit=args.limit,
+            deep=args.deep or None,
+            **_build_filters(args),
         )
         reply = connection.run(question)
     shell.show(reply.to_json(), [reply.answer, *_list_cited(reply)])
+    if reply.deep is not None:
+        _tell_looks(reply.deep)
 
 
 def _list_cited(reply: Reply) -> list[str]:

@@ -83,7 +83,10 @@ class Single(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult(Answer):
-    """Memories that fit a query, best first; more looked like instructions, or found no room."""
+    """Memories that fit a query, best first; more looked like instructions, or found no room.
+
+    `note` says where further looks were asked for, and not all were taken.
+    """
 
     results: tuple[Shown, ...]
     total: int
@@ -91,6 +94,7 @@ class SearchResult(Answer):
     omitted: int = 0
     dropped_count: int = 0
     degraded: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +168,16 @@ class Rendering(NamedTuple):
 
     @classmethod
     def of_search(cls, found: Recalled, reader: Reader) -> "Rendering":
-        """Return what a model may read of a search, and whether it was one by words only."""
+        """Return what a model may read of a search, and what it was done without."""
         told = cls.of(found.results, NOTHING_FOUND, reader)
-        return told._replace(text=f"{told.text}\n{WORDS_ONLY}") if found.degraded else told
+        notes = [WORDS_ONLY if found.degraded else None, note_of(found)]
+        return told._replace(text="\n".join([told.text, *filter(None, notes)]))
+
+
+def note_of(found: Recalled) -> str | None:
+    """Return what a model is told of further looks that were not taken."""
+    shortfall = found.deep.shortfall if found.deep else None
+    return None if shortfall is None else plain(shortfall)
 
 
 def render_list(

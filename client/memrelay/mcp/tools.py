@@ -47,6 +47,7 @@ from memrelay.mcp.rendering import (
     describe_erasure,
     describe_redactions,
     make_result,
+    note_of,
     plain,
     render_list,
     render_one,
@@ -151,6 +152,10 @@ class _Tools:
             Text,
             NoneIfPlaceholder,
         ] = None,
+        deep: Annotated[
+            bool,
+            Field(description="Look further, for a list, a count or several things; takes longer."),
+        ] = False,
     ) -> Annotated[CallToolResult, SearchResult]:
         """Search the memory by meaning and by words, best first.
 
@@ -170,6 +175,7 @@ class _Tools:
             speaker=speaker if speaker and speaker.strip() else None,
             min_relevance=relevance_min,
             goal=goal if goal and goal.strip() else None,
+            deep=deep or None,
         )
         told = Rendering.of_search(found, self._reader)
         answer = SearchResult(
@@ -179,6 +185,7 @@ class _Tools:
             omitted=told.omitted,
             dropped_count=found.dropped_count,
             degraded=found.degraded,
+            note=note_of(found),
         )
         return make_result(told.text, answer)
 

@@ -187,16 +187,17 @@ class Reads:
         after: Moment | None = None,
         before: Moment | None = None,
         as_of: Moment | None = None,
+        deep: bool | None = None,
     ) -> Operation[Reply]:
         """Answer a question from memories; what may be among them is narrowed as for `recall`."""
         narrowing = _build_narrowing(kinds, tags, after, before, as_of)
-        body = {"question": question, "limit": limit, **narrowing}
+        body = {"question": question, "limit": limit, "deep": deep, **narrowing}
         answer = yield from self.post(
             "/v1/ask",
             namespace,
             body,
             namespaces=namespaces,
-            answer_bytes_max=memories_bytes_max(limit),
+            answer_bytes_max=memories_bytes_max(2 * limit if deep else limit),
         )
         return Reply.from_json(answer)
 

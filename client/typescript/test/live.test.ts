@@ -45,6 +45,9 @@ for (const custody of ["sealed", "managed"] as const) {
     assert.deepEqual([again.id, again.duplicate], [stored.id, true]);
     const recalled = await client.recall("What does Anna drink?", { explain: true });
     assert.equal(recalled.results[0]?.text, "Anna prefers tea.");
+    const { deep, results } = await client.recall("What does Anna drink?", { deep: true });
+    assert.deepEqual(deep, { looks: 0, degraded: "no model" });
+    assert.equal(results[0]?.text, "Anna prefers tea.");
     const page = await client.list({ tag: ["drinks"], after: new Date(Date.now() - 60_000) });
     assert.deepEqual(
       page.memories.map((one) => one.id),

@@ -78,7 +78,8 @@ export class Reading {
   /** Answers a question from memories; what may be among them is narrowed as for `recall`. */
   async ask(question: string, options: AskOptions = {}): Promise<Schemas["AskAnswer"]> {
     const { signal, namespace, namespaces, ...narrowing } = options;
-    const limit = narrowing.limit ?? ASK_LIMIT;
+    // Further looks find as much again.
+    const limit = (narrowing.limit ?? ASK_LIMIT) * (narrowing.deep ? 2 : 1);
     return this.post<"ask">(
       "/v1/ask",
       { question, ...narrowing },
