@@ -169,7 +169,7 @@ class FurtherLooks(Answer):
 
     @property
     def shortfall(self) -> str | None:
-        """What a person or a model is told where looks are missing; the reason is the relayer's."""
+        """Say how many looks were taken and the relayer's reason, for people and models."""
         if self.degraded is None:
             return None
         looks = (

@@ -200,7 +200,7 @@ class TestAsk:
 
 
 class TestPrompt:
-    """What the model is shown."""
+    """The text that the model is shown."""
 
     async def test_it_is_shown_the_day_the_question_and_the_best_notes(
         self, thinking: Bench, server: OpenAIServer

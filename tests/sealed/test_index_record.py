@@ -58,7 +58,7 @@ def opened(sealed: Sequence[bytes]) -> OpenedRecords:
 
 
 def told_one_by_one(sealed: Sequence[bytes]) -> list[Any]:
-    """What `open_record` says of each that it opens."""
+    """The answers of `open_record`, one for each that it opens."""
     found = []
     for n, one in enumerate(sealed):
         try:
