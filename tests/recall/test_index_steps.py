@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from relayer import database as statements
-from relayer.database import expiry, index_choice, index_steps, rebuild, reseal
+from relayer.database import expiry, index_choice, index_steps, rebuild, reseal, word_moves
 from relayer.database import memory_index as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import vectors as vector_rows
@@ -195,6 +195,7 @@ class TestStatements:
         "vectors._MARK_MISSING", "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
         "vectors._SET_RECORDS", "index_choice._SET_RECORDS", "index_choice._SET_ROWS",
         "index_choice.DELETE_POSTINGS", "index_choice.DELETE_VECTORS",
+        "word_moves._SET", "word_moves.DELETE_POSTINGS",
     }  # fmt: skip
     # Leaves a gap: its function notes a change, or stores a receipt, of which no step tells.
     GAPS: Final = {
@@ -236,6 +237,7 @@ class TestStatements:
         changing: Sequence[Callable[..., Any]] = (
             vector_rows.store,
             index_choice.move,
+            word_moves._move_page,
             expiry.apply_ttl,
             rebuild.drop,
             reseal.mark_altered,
