@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relayer.database.postings import IN_ROW_MAX
 from relayer.events.webhooks import Wanted
 from relayer.journal.states import Change
 from relayer.memories.conversations import Conversation
@@ -66,8 +67,8 @@ LOST = {
         "namespaces.index_bytes",
     },
     "`seen_count`, `last_seen_at`": {"memories.seen_count", "memories.last_seen_at"},
-    "who found a turn's facts": {"episodes.extractor"},
-    "how many turns gave any": {"accounts.turns_with_facts"},
+    "who found an episode's facts": {"episodes.extractor"},
+    "how many episodes gave any": {"accounts.turns_with_facts"},
     "idempotency marks": {"idempotency"},
     "when keys last asked": {"key_uses"},
     "how often memories were recalled": {"memory_recalls", "accounts.recalls_since"},
@@ -114,7 +115,8 @@ async def memories(bench: Bench, caller: Caller) -> None:
     await bench.services.deletion.forget(caller.access, gone.id)
     asked = Conversation(text="1. user: I prefer window seats on trains.", namespace=TEAM)
     await bench.services.analysis.analyze(caller, asked)
-    await bench.remember(caller, TEA, TEA_AGAIN)
+    long = " ".join(f"fruit{number}" for number in range(IN_ROW_MAX + 1))
+    await bench.remember(caller, TEA, TEA_AGAIN, long)
     await embed_all(bench, caller)
     await consolidated(bench, caller)
     await bench.services.manual.remember(caller, OTHER, b"ciphertext", np.ones(6, np.float32))
