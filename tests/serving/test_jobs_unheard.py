@@ -6,8 +6,8 @@ Not here: a connection that is closed (`test_jobs_cut_off.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from relayer.embedding.embedders import Embedder
 from relayer.jobs import Tasks, Worker
+from relayer.memories.opener import Caller
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
 from tests.loopback_proxy import Ends, loopback_server, relay
@@ -110,9 +111,11 @@ def slow(embedder: Embedder) -> _Slow:
     return _Slow(embedder)
 
 
-async def test_others_go_on_and_no_other_process_takes_what_runs(
-    make_bench: BenchMaker, slow: _Slow, embedder: Embedder, caplog: pytest.LogCaptureFixture
-) -> None:
+@asynccontextmanager
+async def embedding_beyond(
+    make_bench: BenchMaker, slow: _Slow
+) -> AsyncIterator[tuple[Bench, Caller, Network]]:
+    """A relayer whose worker embeds a memory beyond a network; in the end it has embedded two."""
     bench = make_bench(embedder=slow)
     caller = await bench.caller(await bench.account())
     with network(bench) as way:
@@ -120,35 +123,35 @@ async def test_others_go_on_and_no_other_process_takes_what_runs(
             try:
                 await bench.remember(caller, "Anna prefers tea.")
                 await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
-                way.cut()
-                async with bench.another(embedder=embedder).working(), asyncio.timeout(WAIT_S_MAX):
-                    while "jobs.reconnect" not in {r.__dict__.get("event") for r in caplog.records}:
-                        await asyncio.sleep(0.05)
-                assert (await bench.value(TAKEN), slow.calls) == (1, 1)
-                await bench.remember(caller, "Ben sells cups.")
-                await bench.until(VECTORS, 1)
+                yield bench, caller, way
             finally:
                 slow.go.set()
             await bench.until(VECTORS, 2)
-            await bench.until(JOBS, 0)
+
+
+async def test_others_go_on_and_no_other_process_takes_what_runs(
+    make_bench: BenchMaker, slow: _Slow, embedder: Embedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedding_beyond(make_bench, slow) as (bench, caller, way):
+        way.cut()
+        async with bench.another(embedder=embedder).working(), asyncio.timeout(WAIT_S_MAX):
+            while "jobs.reconnect" not in {r.__dict__.get("event") for r in caplog.records}:
+                await asyncio.sleep(0.05)
+        assert (await bench.value(TAKEN), slow.calls) == (1, 1)
+        await bench.remember(caller, "Ben sells cups.")
+        await bench.until(VECTORS, 1)
+        slow.go.set()
+        await bench.until(VECTORS, 2)
+        await bench.until(JOBS, 0)
 
 
 async def test_others_go_on_where_a_statement_begins_between_an_end_and_its_close(
     make_bench: BenchMaker, slow: _Slow
 ) -> None:
-    bench = make_bench(embedder=slow)
-    caller = await bench.caller(await bench.account())
-    with network(bench) as way:
-        async with far_from(bench, way).working():
-            try:
-                await bench.remember(caller, "Anna prefers tea.")
-                await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
-                way.end()
-                await bench.remember(caller, "Ben sells cups.")
-                await bench.until(VECTORS, 1)
-            finally:
-                slow.go.set()
-            await bench.until(VECTORS, 2)
+    async with embedding_beyond(make_bench, slow) as (bench, caller, way):
+        way.end()
+        await bench.remember(caller, "Ben sells cups.")
+        await bench.until(VECTORS, 1)
 
 
 async def test_one_that_is_only_cancelled_puts_back_what_runs(
