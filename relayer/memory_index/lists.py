@@ -60,8 +60,9 @@ class Lists:
         while at < len(order):
             upto = min(int(reached.searchsorted(wanted)) + 1, len(order))
             its = order[at : max(upto, at + 1)]
-            bounds = zip(begins[its].tolist(), self.ends[its].tolist(), strict=True)
-            yield np.concatenate([self.rows[begin:end] for begin, end in bounds])
+            sizes = self.ends[its] - begins[its]
+            shifts = begins[its] - (np.cumsum(sizes) - sizes)
+            yield self.rows[np.arange(sizes.sum()) + shifts.repeat(sizes)]
             at += len(its)
             wanted *= 2
 

@@ -114,7 +114,7 @@ class _Rows:
 
     def units(self, places: Ints) -> Floats:
         """Return (v, dim) these rows, of length 1."""
-        return self.codes[places] * self.scales[places, None]
+        return self.codes.take(places, axis=0) * self.scales[places, None]
 
     def products(self, unit: Floats, places: Ints | slice) -> Floats:
         """Return products of these rows, or the first, with a vector; of equal ones the same."""
@@ -127,8 +127,8 @@ class _Rows:
             part = whole[: its.stop - at]
             if isinstance(places, slice):
                 np.copyto(part, self.codes[its])
-            else:
-                rows = self.codes[places[its]]
+            else:  # to take rows is ten times as fast as to index them
+                rows = self.codes.take(places[its], axis=0, mode="clip")
                 np.copyto(part[: len(rows)], rows)
             np.dot(part, unit, out=found[its])
         products: Floats = found[:count] * self.scales[places]
