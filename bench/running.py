@@ -99,6 +99,14 @@ class Process:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    @property
+    def proportional_mb(self) -> float:
+        """Memory of it and of its workers now; each page counts once, however many share it."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        found = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in (self.pid, *children)]
+        sizes = re.findall(r"^Pss:\s+(\d+) kB$", "\n".join(found), re.MULTILINE)
+        return sum(map(int, sizes)) / 2**10
+
 
 @dataclass(frozen=True)
 class Site:

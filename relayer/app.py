@@ -14,6 +14,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
+from relayer.affinity import ALONE, Affinity
 from relayer.clock import Clock, utc_now
 from relayer.database.pool import Database
 from relayer.embedding.building import build_embedder
@@ -87,15 +88,22 @@ def build_app(
     settings: Settings,
     clock: Clock = utc_now,
     stopping: asyncio.Event | None = None,
+    affinity: Affinity = ALONE,
 ) -> ASGIApp:
     """Build the application; its worker and its models end with it.
 
-    `stopping` ends its streams, and every connection behind its answer.
+    `stopping` ends its streams, and every connection behind its answer. By `affinity` other
+    processes answer for accounts with a large index.
     """
     stopping = stopping or asyncio.Event()
     embedder, language_model = build_embedder(settings), build_language_model(settings)
     services = build_services(
-        storage, settings, embedder=embedder, language_model=language_model, clock=clock
+        storage,
+        settings,
+        embedder=embedder,
+        language_model=language_model,
+        clock=clock,
+        affinity=affinity,
     )
     models = [model for model in (services.embedders, language_model) if model is not None]
     public_url = PublicUrl(settings=settings)

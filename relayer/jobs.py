@@ -431,7 +431,7 @@ class Worker:
     async def keep_house_once(self) -> None:
         """Keep house once; while the clock is wrong, only where no time of others counts."""
         self._custody.forget_expired()  # by this machine's time alone, also while it is all alone
-        await self._memory_index.sealed.release(self._opens)
+        await self._memory_index.release(self._opens)
         try:
             steps = await self._steps()
         except Exception as error:

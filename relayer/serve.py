@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from relayer.affinity import ALONE, Affinity
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.errors import Unavailable
@@ -66,12 +67,13 @@ class Ending:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling, which would end the process before the database.
 
-    With `shared` sockets it takes its share of the connections only.
+    With `shared` sockets it takes its share of the connections only, and those that it is handed.
     """
 
-    def __init__(self, config: uvicorn.Config, *, shared: bool) -> None:
+    def __init__(self, config: uvicorn.Config, *, shared: bool, affinity: Affinity) -> None:
         super().__init__(config)
         self._shared = shared
+        self._affinity = affinity
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -82,15 +84,19 @@ class _Server(uvicorn.Server):
                 Acceptor(one, protocol=self._connection, inside=lambda: len(self._connections))
                 for one in sockets or []
             ]
+            self._affinity.receive(self._connection)
 
     @property
     def _connections(self) -> set[Any]:
         return self.server_state.connections
 
-    def _connection(self) -> asyncio.Protocol:
+    def _connection(self, handed: bytes = b"") -> asyncio.Protocol:
         made: Any = self.config.http_protocol_class
         protocol: asyncio.Protocol = made(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            handed=handed,
         )
         return protocol
 
@@ -108,6 +114,7 @@ class _Server(uvicorn.Server):
             server.close()
         for acceptor in self._acceptors:
             await acceptor.close()
+        await self._affinity.close()
         await self._wait_empty(now, within_s=LEAVE_S)
         for connection in list(self._connections):
             connection.shutdown()  # at once, or behind the answer
@@ -209,22 +216,23 @@ async def attend(
     ready: Callable[[], None],
     *,
     shared: bool = False,
+    affinity: Affinity = ALONE,
 ) -> None:
     """Answer what comes in by these sockets until asked to end; calls `ready` when it does.
 
-    With `shared` other processes listen by them as well.
+    With `shared` other processes listen by them as well, to which `affinity` hands connections.
 
     Raises:
         Unavailable: it could not begin.
     """
     with pause_collection():
-        app: Any = build_app(storage, settings, stopping=ending.leaving)
+        app: Any = build_app(storage, settings, stopping=ending.leaving, affinity=affinity)
     asked: list[asyncio.Task[Any]] = [asyncio.create_task(ending.leaving.wait())]
     if settings.idle_exit_s:
         app = Activity(app)
         working = functools.partial(has_work, storage.database, settings)
         asked.append(asyncio.create_task(wait_until_idle(app, settings.idle_exit_s, working)))
-    server = _Server(server_config(app, settings), shared=shared)
+    server = _Server(server_config(app, settings, affinity), shared=shared, affinity=affinity)
     serving = asyncio.create_task(server.serve(sockets=list(sockets)))
     async with tracing.as_environment_says():
         try:
@@ -354,11 +362,11 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
-def server_config(app: Any, settings: Settings) -> uvicorn.Config:
+def server_config(app: Any, settings: Settings, affinity: Affinity = ALONE) -> uvicorn.Config:
     """Return uvicorn's configuration: with bounded connections, and without logs of its own."""
     return uvicorn.Config(
         app,
-        http=bind_limits(bounds_of(settings)),
+        http=bind_limits(bounds_of(settings), affinity),
         ws="none",
         log_config=None,
         access_log=False,

@@ -5,6 +5,7 @@ Not here: the parts, HTTP on top of them (`app.py`), what commands need of them 
 
 from dataclasses import dataclass
 
+from relayer.affinity import ALONE, Affinity
 from relayer.archives.exporter import Exporter
 from relayer.archives.grant_importer import GrantImporter
 from relayer.archives.importer import Importer
@@ -140,6 +141,7 @@ def build_services(
     embedder: Embedder | None,
     language_model: LanguageModel | None,
     clock: Clock,
+    affinity: Affinity = ALONE,
 ) -> Services:
     """Return the services on a storage; the worker does not run yet."""
     parts = _parts(storage, settings, embedder, language_model, clock)
@@ -147,7 +149,9 @@ def build_services(
     embedders = Embedders(
         current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
     )
-    memory_index = MemoryIndex(database=database, bytes_max=settings.index_memory_bytes)
+    memory_index = MemoryIndex(
+        database=database, bytes_max=settings.index_memory_bytes, affinity=affinity
+    )
     recaller = _recaller(parts, embedders, memory_index)
     records = RecordSearch(namespaces=namespaces, sealed=memory_index.sealed)
     indexer = Indexer(database=database, opener=opener, embedder=for_storing(embedder))

@@ -124,6 +124,24 @@ def postgres_of(data_dir: Path) -> int | None:
     return None
 
 
+def workers_of(relayer: RunningRelayer) -> set[int]:
+    """The process ids of the workers that are there."""
+    pid = relayer.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = {int(c): Path(f"/proc/{c}/cmdline") for c in children}
+    found = set()
+    for child, command in commands.items():
+        with suppress(OSError):
+            if b"relayer.workers" in command.read_bytes():
+                found.add(child)
+    return found
+
+
+def begun_by(relayer: RunningRelayer) -> int:
+    """How many workers have begun to answer so far."""
+    return relayer.log.read_text().count("workers.began")
+
+
 def is_there(pid: int) -> bool:
     """Whether a process runs; one that nobody has reaped does not."""
     try:

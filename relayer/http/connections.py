@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from relayer.affinity import ALONE, Affinity
 from relayer.telemetry.instruments import Rejection, count_rejection
 
 _Refusal = tuple[int, str, str, str]  # status, phrase, code, message
@@ -157,9 +158,13 @@ class Connection(HttpToolsProtocol):
     """One connection within `bounds`; idle ones are uvicorn's own concern."""
 
     bounds: Bounds
+    affinity: Affinity = ALONE
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, handed: bytes = b"", **named: Any) -> None:
+        """`handed` was read of it by the process that handed it over."""
         super().__init__(*arguments, **named)
+        self._handed = handed
+        self._is_in_request = False  # as the parser has it: some of it came in, not all
         self._arriving = _Alarm(self.loop, self.bounds.head_s, self._cut)
         self._taking = _Alarm(self.loop, self.bounds.taking_s, self._cut)
         self._in_head = True
@@ -179,6 +184,9 @@ class Connection(HttpToolsProtocol):
         self._arriving.start()
         if len(self.connections) > self.bounds.connections_max:
             self._make_room()
+        if self._handed and not self.transport.is_closing():
+            self._feed(self._handed)
+            self._handed = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget every deadline."""
@@ -188,6 +196,15 @@ class Connection(HttpToolsProtocol):
         self._taking.stop()
 
     def data_received(self, data: bytes) -> None:
+        """Feed the parser, unless another process is to answer what begins here."""
+        if not self._is_in_request and self._has_answered:
+            its = self.transport.get_extra_info("socket")
+            if self.affinity.hand_over(data, its):
+                self.transport.close()
+                return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         """Feed the parser; what comes in while nothing is being answered has to end in time."""
         super().data_received(data)
         if self._in_head:
@@ -201,6 +218,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Note that a head begins."""
         super().on_message_begin()
+        self._is_in_request = True
         self._in_head, self._head_bytes, self._unfinished_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
@@ -229,6 +247,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note that a whole request is there."""
         super().on_message_complete()
+        self._is_in_request = False
         self._in_head, self._unfinished_bytes = True, 0
         self._arriving.stop()
         self.without_request_since = self.loop.time() if self._has_answered else None
@@ -299,11 +318,11 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def bind_limits(bounds: Bounds) -> type[Connection]:
+def bind_limits(bounds: Bounds, affinity: Affinity = ALONE) -> type[Connection]:
     """Return the kind of connection that has these bounds, as uvicorn takes it."""
 
     class Bounded(Connection):
         pass
 
-    Bounded.bounds = bounds
+    Bounded.bounds, Bounded.affinity = bounds, affinity
     return Bounded

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
+from relayer.affinity import ALONE, Affinity
 from relayer.blobs.store import verify_hash
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
@@ -34,7 +35,7 @@ from relayer.logs import describe, warn
 from relayer.memory_index.namespace import LoadedNamespace, empty
 from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, read_pages
 from relayer.memory_index.rows import RecentRows
-from relayer.memory_index.sealed import NOBODY, SealedNamespaces
+from relayer.memory_index.sealed import BYTES_A_MEMORY, NOBODY, Opens, SealedNamespaces
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.accounts import Access
@@ -51,7 +52,7 @@ CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
 CATCH_UP_BYTES_MAX: Final = 16 * 2**20  # that these take
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
 ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
-BYTES_A_MEMORY: Final = 250  # at least: what is surely too large is not even looked at
+LARGE_SHARE: Final = 16  # of the room: what takes more is held by one of several processes
 
 
 @dataclass
@@ -71,11 +72,18 @@ class _Entry:
 class MemoryIndex:
     """Holds namespaces of at most so many bytes together; 0 holds none."""
 
-    def __init__(self, *, database: Database, bytes_max: int) -> None:
+    def __init__(self, *, database: Database, bytes_max: int, affinity: Affinity = ALONE) -> None:
+        """By `affinity` each large one is held by one of several processes."""
         self._database = database
+        self._affinity = affinity
+        self._large_bytes = bytes_max // LARGE_SHARE
         self._whole_bytes_max = bytes_max - bytes_max // ROWS_SHARE
         self.sealed = SealedNamespaces(
-            database=database, bytes_max=self._whole_bytes_max, make_room=self._make_room
+            database=database,
+            bytes_max=self._whole_bytes_max,
+            make_room=self._make_room,
+            affinity=affinity,
+            large_bytes=bytes_max // LARGE_SHARE,
         )
         self._rows = RecentRows(bytes_max // ROWS_SHARE)
         self._bytes = 0  # of what is held
@@ -110,6 +118,8 @@ class MemoryIndex:
         """Return these namespaces, as new as the request; None if one is not loaded."""
         mark = access.index_mark
         if not (self._whole_bytes_max and namespace_ids and mark):
+            return None
+        if self._affinity.is_elsewhere(access.account):  # and will be asked there
             return None
         self._recalls += 1
         keys = [(access.account, number) for number in namespace_ids]
@@ -187,6 +197,13 @@ class MemoryIndex:
         if not made.cancelled() and (error := made.exception()) is not None:
             extra = {"event": "resident.failed", "exception": describe(error)}
             log.error("lists of vectors were not made", extra=extra)
+
+    async def release(self, opens: Opens) -> None:
+        """Let go of what other processes hold, and of sealed indexes without keys, by `opens`."""
+        for key in list(self._entries):
+            if self._affinity.is_elsewhere(key[0]):
+                self._let_go(key)
+        await self.sealed.release(opens)
 
     async def close(self) -> None:
         """Stop reading, and let go of rows."""
@@ -294,6 +311,10 @@ class MemoryIndex:
         async with self._database.snapshot() as connection:
             memories = await rows.count(connection, *key)
             if memories is None or memories * BYTES_A_MEMORY > bytes_max:
+                return None
+            if memories * BYTES_A_MEMORY > self._large_bytes:  # before others begin to read it, too
+                self._affinity.pin(key[0])
+            if self._affinity.is_elsewhere(key[0]):
                 return None
             there = await rows.versions(connection, *key)
             if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from relayer.affinity import ALONE, Affinity
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database
@@ -36,6 +37,7 @@ from relayer.tenants.accounts import Access
 log = logging.getLogger("relayer.memory_index")
 
 BYTES_MIN: Final = 64 * 2**20  # that they may take, however little others may
+BYTES_A_MEMORY: Final = 250  # at least: what is surely too large is not even looked at
 WAIT_S: Final = 5.0  # that a recall waits for a namespace, before it asks what is there
 FIRST: Final = 1_000  # memories that are read first; then twice as many each time
 MOST: Final = 4_000
@@ -86,10 +88,20 @@ class SealedNamespaces:
     """Holds namespaces with records of at most so many bytes together, but for `BYTES_MIN`."""
 
     def __init__(
-        self, *, database: Database, bytes_max: int, make_room: Callable[[], None]
+        self,
+        *,
+        database: Database,
+        bytes_max: int,
+        make_room: Callable[[], None],
+        affinity: Affinity = ALONE,
+        large_bytes: int = 0,
     ) -> None:
-        """`make_room` is called whenever they take more: others may have to take less."""
+        """`make_room` is called whenever they take more: others may have to take less.
+
+        By `affinity` each that takes more than `large_bytes` is held by one of several processes.
+        """
         self._database = database
+        self._affinity, self._large_bytes = affinity, large_bytes
         self._bytes_max = max(bytes_max, BYTES_MIN)
         self._make_others_room = make_room
         self._entries: OrderedDict[IndexKey, _Entry] = OrderedDict()  # asked last behind others
@@ -144,13 +156,16 @@ class SealedNamespaces:
         return empty(namespace_id) if entry is None else entry.view
 
     async def release(self, opens: Opens) -> None:
-        """Let go of namespaces whose keys this process holds no longer, as `opens` tells."""
+        """Let go of namespaces whose keys this process holds no longer, as `opens` tells.
+
+        Those that another process holds go as well.
+        """
         for key, entry in list(self._entries.items()):
             try:
                 is_open = entry.name is None or await opens(key[0], entry.name)
             except RelayerError:  # the account is gone, or nobody can tell
                 is_open = False
-            if not is_open:
+            if not is_open or self._affinity.is_elsewhere(key[0]):
                 self._let_go(key, entry)
 
     async def close(self) -> None:
@@ -189,6 +204,8 @@ class SealedNamespaces:
                     self._let_go(key, entry)
                     return
                 newest, pages = found
+                if newest.counts.memory_count * BYTES_A_MEMORY > self._large_bytes:
+                    self._affinity.pin(key[0])  # before others begin to read it, too
                 if pages is None:
                     log.warning("a sealed index has no room", extra={"event": "resident.room"})
                     entry.mark = entry.mark or newest.mark

@@ -18,6 +18,8 @@ from relayer.settings import Settings
 
 READY: Final = b"ready\n"  # a worker: it answers requests
 LEAVE: Final = b"leave\n"  # its supervisor: another has taken its place
+CHANNELS: Final = "channels"  # among the numbers: a place, where it reads, and all channels
+PRESENT: Final = b"present "  # a supervisor: at these places a worker answers
 _READ_BYTES: Final = 2**16
 
 
@@ -57,3 +59,13 @@ def read_keys(line: bytes) -> list[UnlockKey]:
         UnlockKey(bytes.fromhex(private), bytes.fromhex(public), not_after_ms)
         for private, public, not_after_ms in json.loads(line)
     ]
+
+
+def present_line(places: Iterable[int]) -> bytes:
+    """Return the line of the places at which a worker answers."""
+    return PRESENT + json.dumps(sorted(places)).encode() + b"\n"
+
+
+def read_present(line: bytes) -> frozenset[int]:
+    """Return the places of a line."""
+    return frozenset(json.loads(line.removeprefix(PRESENT)))

@@ -39,7 +39,7 @@ from relayer.telemetry.dead_workers import add_dead_workers, make_lock
 from relayer.telemetry.preallocation import COUNTS_FOLDER
 from relayer.tenants.unlock_key_pairs import MadeKeys
 from relayer.upkeep.rebuild import rebuild_lost
-from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
+from relayer.workers.lines import CHANNELS, LEAVE, READY, keys_line, present_line, settings_line
 
 log = logging.getLogger("relayer.workers")
 
@@ -183,6 +183,9 @@ class Crew:
         self._alive: set[_Worker] = set()  # also those that begin, and those that leave
         self._uncounted: set[int] = set()  # that have ended, and whose counts are not added up yet
         self._locks = [asyncio.Lock() for _ in range(settings.workers)]
+        self._present = set[int]()  # places at which a worker answers
+        # By these they hand each other connections: what comes to a place waits for its worker.
+        self._channels = [socket.socketpair(type=socket.SOCK_SEQPACKET) for _ in self._locks]
         self._renewing = asyncio.Event()
         self._asked_s = 0.0
 
@@ -198,7 +201,7 @@ class Crew:
             NotReady: a worker did not start.
         """
         _empty(self._metrics)
-        beginning = [asyncio.create_task(self._new_worker()) for _ in self._locks]
+        beginning = [asyncio.create_task(self._new_worker(n)) for n in range(len(self._locks))]
         try:
             self._workers = list(await asyncio.gather(*beginning))
         finally:
@@ -220,6 +223,9 @@ class Crew:
             with contextlib.suppress(ProcessLookupError):
                 worker.process.terminate()
         await asyncio.gather(*map(self._wait_gone, self._alive))
+        for pair in self._channels:
+            for one in pair:
+                one.close()
 
     @property
     def _metrics(self) -> Path:
@@ -233,6 +239,7 @@ class Crew:
             await worker.process.wait()
             if self._workers[place] is not worker:
                 continue
+            self._tell_present(self._present - {place})
             await self._wait_gone(worker)
             code = worker.process.returncode
             log.warning("a worker ended", extra={"event": "workers.ended", "status": code})
@@ -248,7 +255,7 @@ class Crew:
         try:
             async with self._locks[place]:
                 if self._workers[place] is worker:  # else somebody else was faster
-                    self._workers[place] = await self._new_worker()
+                    self._workers[place] = await self._new_worker(place)
         except NotReady:
             return False
         return True
@@ -276,24 +283,31 @@ class Crew:
             worker = self._workers[place]
             if worker.began_s > asked_s:
                 return
-            self._workers[place] = await self._new_worker()
+            self._workers[place] = await self._new_worker(place)
         worker.tell(LEAVE)
         await self._wait_gone(worker, within_s=END_S + self._settings.request_timeout_s)
 
-    async def _new_worker(self) -> _Worker:
-        """Return a worker that answers requests.
+    def _tell_present(self, places: set[int]) -> None:
+        """Tell all workers at which places one answers."""
+        self._present = places
+        for worker in self._alive:
+            worker.tell(present_line(places))
+
+    async def _new_worker(self, place: int) -> _Worker:
+        """Return a worker that answers requests, at a place.
 
         Raises:
             NotReady: it ended first, or took too long.
         """
         try:
-            reader, worker = await self._start()
+            reader, worker = await self._start(place)
         except OSError:  # no process, or no file, can be had
             raise NotReady("A worker did not start.") from None
         self._alive.add(worker)
         worker.tell(settings_line(self._settings) + self._keys_line())
         if await worker.began(reader):
             log.info("a worker began", extra={"event": "workers.began"})
+            self._tell_present(self._present | {place})
             return worker
         await self._wait_gone(worker)
         raise NotReady("A worker did not start.")
@@ -309,17 +323,19 @@ class Crew:
                     return
                 await asyncio.sleep(COUNT_POLL_S)
 
-    async def _start(self) -> tuple[asyncio.StreamReader, _Worker]:
+    async def _start(self, place: int) -> tuple[asyncio.StreamReader, _Worker]:
         began_s = time.monotonic()  # what it is made of is as old as that at most
         ours, theirs = socket.socketpair()
         with theirs:
             numbers = [theirs.fileno(), *(one.fileno() for one in self.sockets)]
+            channels = [self._channels[place][0], *(pair[1] for pair in self._channels)]
+            handing = [one.fileno() for one in channels]
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *(f"-W{option}" for option in sys.warnoptions),
                 *PROGRAM,
-                *map(str, numbers),
-                pass_fds=numbers,
+                *map(str, [*numbers, CHANNELS, place, *handing]),
+                pass_fds=[*numbers, *handing],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
                 env=os.environ | {COUNTS_FOLDER: str(self._metrics)},

@@ -19,6 +19,7 @@ from typing import Final
 
 import uvloop
 
+from relayer.affinity import ALONE, Affinity
 from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
@@ -28,7 +29,16 @@ from relayer.serve import GRACE_S, Ending, attend, complete_recovery, end_on_sig
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.preallocation import COUNTS_FOLDER
 from relayer.tenants.unlock_key_pairs import HandedKeys
-from relayer.workers.lines import LEAVE, READY, read_keys, read_lines, read_settings
+from relayer.workers.lines import (
+    CHANNELS,
+    LEAVE,
+    PRESENT,
+    READY,
+    read_keys,
+    read_lines,
+    read_present,
+    read_settings,
+)
 
 log = logging.getLogger("relayer.workers")
 
@@ -41,25 +51,37 @@ def main() -> None:
     lock_memory()
     collect_rarely()
     with contextlib.ExitStack() as held:
-        line, *sockets = (
-            held.enter_context(socket.socket(fileno=int(number))) for number in sys.argv[1:]
-        )
+        numbers, _, places = " ".join(sys.argv[1:]).partition(CHANNELS)
+        line, *sockets = (_held(held, number) for number in numbers.split())
+        affinity = ALONE  # as of a supervisor from before there was another
+        if places:
+            place, *its = places.split()
+            own, *channels = (_held(held, number) for number in its)
+            affinity = Affinity(int(place), channels, own)
         told = read_lines(line)
         settings = read_settings(next(told))
         keys = HandedKeys(read_keys(next(told)))
         configure(settings.log_level)
         if COUNTS_FOLDER not in os.environ:
             log.warning("no room to share counts", extra={"event": "workers.counts_alone"})
-        listener = _Listener(line, told, keys)
+        listener = _Listener(line, told, keys, affinity)
         held.callback(listener.end)
         try:
-            uvloop.run(_work(settings, keys, sockets, listener))
+            uvloop.run(_work(settings, keys, sockets, listener, affinity))
         except (RelayerError, SettingsError, IdentityError, PostgresError) as error:
             raise SystemExit(f"worker: {error}") from None
 
 
+def _held(held: contextlib.ExitStack, number: str) -> socket.socket:
+    return held.enter_context(socket.socket(fileno=int(number)))
+
+
 async def _work(
-    settings: Settings, keys: HandedKeys, sockets: Sequence[socket.socket], listener: "_Listener"
+    settings: Settings,
+    keys: HandedKeys,
+    sockets: Sequence[socket.socket],
+    listener: "_Listener",
+    affinity: Affinity,
 ) -> None:
     ending = Ending()
     end_on_signals(ending.end)
@@ -69,7 +91,15 @@ async def _work(
     async def serve() -> None:
         async with complete_recovery(settings, unlock_keys=keys) as storage:
             begun.set()
-            await attend(storage, settings, sockets, ending, listener.ready, shared=True)
+            await attend(
+                storage,
+                settings,
+                sockets,
+                ending,
+                listener.ready,
+                shared=True,
+                affinity=affinity,
+            )
 
     await unless_ended(ending.leaving, begun, serve())
 
@@ -77,10 +107,13 @@ async def _work(
 class _Listener:
     """Hears the supervisor, on a thread of its own."""
 
-    def __init__(self, line: socket.socket, told: Iterator[bytes], keys: HandedKeys) -> None:
+    def __init__(
+        self, line: socket.socket, told: Iterator[bytes], keys: HandedKeys, affinity: Affinity
+    ) -> None:
         self._line = line
         self._told = told
         self._keys = keys
+        self._affinity = affinity
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -108,6 +141,8 @@ class _Listener:
             for line in self._told:
                 if line == LEAVE:
                     _soon(loop, ending.leave)
+                elif line.startswith(PRESENT):
+                    _soon(loop, partial(self._affinity.set_present, read_present(line)))
                 else:
                     _soon(loop, partial(self._keys.take, read_keys(line)))
         _soon(loop, ending.end)

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,29 +23,19 @@ from relayer.storage import Storage
 from relayer.workers.lines import keys_line, read_keys, read_lines, read_settings, settings_line
 from relayer.workers.supervisor import refuse_too_many
 from tests.life import until
-from tests.processes import RunningRelayer, create_account, is_there, postgres_of, running_relayer
+from tests.processes import (
+    RunningRelayer,
+    begun_by,
+    create_account,
+    is_there,
+    postgres_of,
+    running_relayer,
+    workers_of,
+)
 from tests.telemetry.reading import Scrape, read
 from tests.traffic import lost_or_doubled, traffic
 
 QUIET = {"RELAYER_EMBEDDER": "none", "RELAYER_RATE_LIMIT": "off"}
-
-
-def workers_of(relayer: RunningRelayer) -> set[int]:
-    """The process ids of the workers that are there."""
-    pid = relayer.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    commands = {int(c): Path(f"/proc/{c}/cmdline") for c in children}
-    found = set()
-    for child, command in commands.items():
-        with suppress(OSError):
-            if b"relayer.workers" in command.read_bytes():
-                found.add(child)
-    return found
-
-
-def begun_by(relayer: RunningRelayer) -> int:
-    """How many workers have begun to answer so far."""
-    return relayer.log.read_text().count("workers.began")
 
 
 @pytest.fixture(scope="module")
