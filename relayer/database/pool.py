@@ -64,6 +64,7 @@ _AWAY: Final = (
 _PLANS: Final = {"plan_cache_mode": "auto"}
 _PLAN_ANEW: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
 _BEGIN: Final = f"BEGIN; {_PLAN_ANEW}"
+_BEGIN_KEPT: Final = "BEGIN"
 _BEGIN_SNAPSHOT: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PLAN_ANEW}"
 _IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
@@ -275,12 +276,13 @@ class Database:
         while self._warm:
             await self.drop(self._warm.pop())
 
-    def transaction(self) -> AbstractAsyncContextManager[Connection]:
+    def transaction(self, *, keeps_plans: bool = False) -> AbstractAsyncContextManager[Connection]:
         """Return one short transaction; nothing but the connection is awaited inside.
 
-        What it does is planned for what it is given, be that one row or thousands.
+        What it does is planned for what it is given, be that one row or thousands. Statements of
+        which one plan fits all that they are given may keep theirs; a cluster plans each anew.
         """
-        return self._begin(_BEGIN)
+        return self._begin(_BEGIN_KEPT if keeps_plans and not self.is_cluster else _BEGIN)
 
     def snapshot(self) -> AbstractAsyncContextManager[Connection]:
         """Return one moment's view of everything, to read what has to agree; planned likewise."""

@@ -19,7 +19,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId, parse_account
@@ -138,8 +138,8 @@ WITH forgotten AS (
 SELECT count(*) AS forgotten FROM forgotten
 """
 # How many of an account's memories wait for their vectors, and their bytes, as far as they are
-# counted. The index is one of sealed memories: without saying so, each write reads all that its
-# account has.
+# counted; the statement that stores new ones counts likewise (`write_statement`). The index is one
+# of sealed memories: without saying so, each write reads all that its account has.
 _MEMORIES_BEHIND: Final = """
 SELECT count(*) AS memories, coalesce(sum(size_bytes), 0) AS bytes FROM (
     SELECT size_bytes FROM memories
@@ -152,6 +152,13 @@ SELECT count(*) FROM (
     SELECT 1 FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
 FORGOTTEN_AT_ONCE: Final = 5_000
+
+
+class Waiting(NamedTuple):
+    """The memories of an account that wait for vectors, and their bytes, as far as counted."""
+
+    memories: int
+    bytes: int
 
 
 def _queries(connection: Connection) -> "Queries":
@@ -218,19 +225,24 @@ async def begin_again(connection: Connection, ended: Mapping[int, int]) -> set[i
     return again
 
 
+async def count_unembedded(
+    connection: Connection, account: AccountId, *, index_version: int
+) -> Waiting:
+    """Count the memories of an account that wait for their vectors, up to what decides."""
+    row = await connection.fetchrow(_MEMORIES_BEHIND, account, SHORT_MEMORIES + 1, index_version)
+    assert row is not None
+    return Waiting(row["memories"], row["bytes"])
+
+
 async def embed_soon(
-    connection: Connection, account: AccountId, ids: Sequence[uuid.UUID], *, index_version: int
+    connection: Connection, account: AccountId, ids: Sequence[uuid.UUID], waiting: Waiting
 ) -> None:
-    """Queue the embedding of memories that this transaction has written.
+    """Queue the embedding of memories that this transaction has written; they wait, too.
 
     Where little of the account waits, a job for these alone, which is over soon. Otherwise its one
     job for all that waits, which works in slices.
     """
-    waiting = await connection.fetchrow(
-        _MEMORIES_BEHIND, account, SHORT_MEMORIES + 1, index_version
-    )
-    assert waiting is not None
-    if waiting["memories"] > SHORT_MEMORIES or waiting["bytes"] > SHORT_BYTES:
+    if waiting.memories > SHORT_MEMORIES or waiting.bytes > SHORT_BYTES:
         await enqueue(connection, REINDEX, account)
     else:
         await enqueue(connection, EMBED, account, ids)

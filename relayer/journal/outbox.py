@@ -88,6 +88,8 @@ class Outbox:
         account: AccountId,
         blobs: Sequence[tuple[bytes, bytes]],
         first: Callable[[Connection], Awaitable[None]] | None = None,
+        *,
+        keeps_plans: bool = False,
     ) -> AsyncIterator[Connection]:
         """Yield the transaction that comes to refer to blobs, which an outside store has.
 
@@ -103,7 +105,7 @@ class Outbox:
         for _ in range(PUTS_MAX):
             await self._put(account, named)
             with suppress(_LateError):
-                async with self._database.transaction() as connection:
+                async with self._database.transaction(keeps_plans=keeps_plans) as connection:
                     if first is not None:
                         await first(connection)
                     if not await self._has_kept(connection, account, named):

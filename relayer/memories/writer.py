@@ -44,6 +44,7 @@ from relayer.words.tokens import INDEX_VERSION
 
 Beside = Callable[[Connection], Awaitable[object]]  # what else a write's transaction does
 WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement
+RESTORE: Final = "restore"
 CONTENDED: Final = "Too many writers say the same thing at once."
 
 
@@ -171,17 +172,20 @@ class Batch:
 
         What is restored may have some of its own there still.
         """
-        if self.op == "restore":
+        if self.op == RESTORE:
             return []
         return [m for m in self.memories if len(m.postings) > WORDS_FEW]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return true if it stores memories, and nothing else is to be looked up or to follow."""
+        others = self.episodes, self.origin, self.manual_vector
+        return self.op != RESTORE and not any(others) and not self.wordy
 
     @property
     def epochs(self) -> list[int]:
         """Return those that its envelopes are sealed under."""
         return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]
-
-
-RESTORE: Final = "restore"
 
 
 class Writer:
@@ -217,9 +221,10 @@ class Writer:
         An archive's id comes before its memory's: a job of the revision before may still run.
         """
         if self._embeds:
-            await queue.embed_soon(
-                change.connection, change.account, row_ids, index_version=INDEX_VERSION
+            waiting = await queue.count_unembedded(
+                change.connection, change.account, index_version=INDEX_VERSION
             )
+            await queue.embed_soon(change.connection, change.account, row_ids, waiting)
 
     async def store(
         self,
@@ -267,7 +272,10 @@ class Writer:
         if wordy := batch.wordy:
             first = partial(write_statement.insert_words, account=access.account, memories=wordy)
         namespaces = {*batch.names.values(), *batch.within}
-        async with self._ledger.change(access, namespaces, op=op, blobs=put, first=first) as change:
+        is_plain = batch.is_plain and effects.are_none and not effects.same and beside is None
+        async with self._ledger.change(
+            access, namespaces, op=op, blobs=put, first=first, keeps_plans=is_plain
+        ) as change:
             committed = await self._commit(change, access.settings, batch, effects)
             if beside is not None:
                 await beside(change.connection)
@@ -291,8 +299,8 @@ class Writer:
         batch, items, freed = await _vouch(change, batch)
         self.check_room(change, batch.new_bytes - freed)
         receipts = change.sign(items, batch.names)
-        await _insert(change, batch, receipts)
-        await self._follow_up(change, batch)
+        waiting = await _insert(change, batch, receipts)
+        await self._follow_up(change, batch, waiting)
         changed, changes = list[bytes](), dict[uuid.UUID, Change]()
         if not effects.are_none:
             changed, changes = await _affect(change, settings, effects)
@@ -339,18 +347,19 @@ class Writer:
             )
             await self.embed_soon(change, [archive_id, memory.memory_id])
 
-    async def _follow_up(self, change: AccountChange, batch: Batch) -> None:
+    async def _follow_up(self, change: AccountChange, batch: Batch, waiting: queue.Waiting) -> None:
         """Promise the work that follows this write, in the same transaction."""
         connection, account = change.connection, change.account
         if batch.manual_vector is not None:
             await vector_rows.insert_manual_vector(
                 connection, account=account, memory=batch.memories[0], vector=batch.manual_vector
             )
-        elif batch.memories:
-            await self.embed_soon(change, [m.memory_id for m in batch.memories])
-        if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
+        elif batch.memories and self._embeds:
+            ids = [m.memory_id for m in batch.memories]
+            await queue.embed_soon(connection, account, ids, waiting)
+        if pending := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
             place = await queue.behind_episodes(connection, account)
-            await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)
+            await queue.enqueue(connection, queue.EXTRACT, account, pending, priority=place)
         if batch.origin is not None and batch.origin.waiting:
             await episode_rows.finish_episode(
                 connection,
@@ -421,8 +430,8 @@ async def _vouch(change: AccountChange, batch: Batch) -> tuple[Batch, list[Recei
 
 async def _insert(
     change: AccountChange, batch: Batch, receipts: Sequence[tuple[int, bytes]]
-) -> None:
-    await write_statement.write(
+) -> queue.Waiting:
+    return await write_statement.write(
         change.connection,
         change.account,
         write_statement.Write(

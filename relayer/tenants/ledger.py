@@ -72,13 +72,15 @@ class Ledger:
         blobs: Sequence[tuple[bytes, bytes]] = (),
         first: Callable[[Connection], Awaitable[None]] | None = None,
         publishes: bool = True,
+        keeps_plans: bool = False,
     ) -> AsyncIterator[AccountChange]:
         """Change an account as a writer of these namespaces, or in work that was accepted before.
 
         An outside store has the (name, bytes) `blobs` before the account is locked; `first` is done
         in the transaction before that, and may store no grant. Without `op`, nothing is signed. Who
         makes many changes in a row lets none of them publish, and calls `publish_soon` behind the
-        last: a store that is away would hold up each.
+        last: a store that is away would hold up each. With `keeps_plans`, its statements may keep
+        theirs: see `Database.transaction`.
 
         Raises:
             Stale: it broke a unique constraint, so somebody stored the same in between.
@@ -89,7 +91,9 @@ class Ledger:
             Unavailable: the store is away, or was too slow for `blobs` time after time.
         """
         try:
-            async with self._outbox.transaction(access.account, blobs, first) as connection:
+            async with self._outbox.transaction(
+                access.account, blobs, first, keeps_plans=keeps_plans
+            ) as connection:
                 heads, time = await self._accounts.lock(
                     connection, access, namespaces, as_owner=as_owner
                 )

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from relayer.database import queue, reseal
+from relayer.database import queue, reseal, write_statement
 from relayer.words.tokens import INDEX_VERSION
 from tests.services import Bench
 
@@ -45,3 +45,24 @@ async def test_nothing_is_read_in_search_of_what_is_left_of_an_epoch(
     assert plan.count("(never executed)") == 1
     await bench.sql("UPDATE memories SET epoch = 6 WHERE seq = 1000")
     assert [row["account_id"] for row in await bench.sql(reseal._ACCOUNTS_DUE, None)] == [account]
+
+
+async def test_new_memories_are_stored_by_a_kept_plan(bench: Bench) -> None:
+    """Planning takes as long as storing one."""
+    caller = await bench.caller(await bench.account())
+    for n in range(8):
+        await bench.remember(caller, f"tea {n}")
+        await bench.remember(caller, f"milk {n}", idempotency_key=f"milk {n}")
+    kept = "SELECT generic_plans > 0 FROM pg_prepared_statements WHERE statement = $1"
+    for statement in (write_statement._WRITE_MEMORIES, write_statement._WRITE):
+        [row] = await bench.sql(kept, statement)
+        assert row[0]
+
+
+async def test_what_is_said_again_is_planned_anew(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    for n in range(8):
+        await bench.remember(caller, "tea", f"milk {n}")
+    kept = "SELECT generic_plans > 0 FROM pg_prepared_statements WHERE statement = $1"
+    [row] = await bench.sql(kept, write_statement._WRITE_MEMORIES)
+    assert not row[0]

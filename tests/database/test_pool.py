@@ -144,6 +144,19 @@ class TestPlans:
         [after] = await session.fetch("SHOW plan_cache_mode")
         assert after[0] == "auto"
 
+    async def test_a_transaction_keeps_plans_where_it_may(self, session: Database) -> None:
+        for _ in range(self.OFTEN):
+            async with session.transaction(keeps_plans=True) as connection:
+                await connection.fetch(self.LOOK_UP, b"")
+        assert await self.kept(session)
+
+    async def test_a_cluster_plans_each_anew(self, session: Database) -> None:
+        session.is_cluster = True
+        for _ in range(self.OFTEN):
+            async with session.transaction(keeps_plans=True) as connection:
+                await connection.fetch(self.LOOK_UP, b"")
+        assert not await self.kept(session)
+
     @pytest.mark.parametrize("name", ASKED_WIDELY)
     async def test_what_looks_far_is_planned_each_time(self, session: Database, name: str) -> None:
         """Kept, its plan would read whole tables, or take a thousand of something for ten."""

@@ -190,7 +190,7 @@ class TestStatements:
     # changes of them, and of no others.
     STEPS: Final = {
         "memories._SEEN", "revisions._SET_LIFE", "states._SET_STATES", "write_statement._WRITE",
-        "write_statement._INSERT_WORDS",
+        "write_statement._WRITE_MEMORIES", "write_statement._INSERT_WORDS",
         "vectors.DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
         "vectors._MARK_MISSING", "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
         "vectors._SET_RECORDS", "index_choice._SET_RECORDS", "index_choice._SET_ROWS",
