@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Final
 
 from relayer.chunks import AT_ONCE, substitute
-from relayer.secret_kinds import SHAPES
+from relayer.secret_kinds import SHAPES, SHORT_SHAPES, UNBROKEN_MIN
 
 _PRIVATE_KEY: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=]{16}")
@@ -32,6 +32,7 @@ _ARMOUR_LINE: Final = re.compile(
 # How far behind its beginning a secret with its label may have its last blank.
 _BLANKS_WITHIN: Final = 2_048
 _BLANK: Final = re.compile(r"\s", re.ASCII)
+_SPLIT_MAX: Final = 4_096  # characters: a longer text has a long word, and splitting it takes time
 _UNBROKEN_MAX: Final = 65_536  # characters without a blank, by which a secret is known
 
 
@@ -39,8 +40,14 @@ def redact(text: str) -> tuple[str, dict[str, int]]:
     """Return `text` with a mark like `[redacted:aws-key]` for each secret, and counts by type."""
     found: Counter[str] = Counter()
     text = _without_private_keys(text, found)
-    shapes = ((shape, _mark_with(accepts, found)) for shape, accepts in SHAPES)
+    looked_for = SHAPES if _has_long_word(text) else SHORT_SHAPES
+    shapes = ((shape, _mark_with(accepts, found)) for shape, accepts in looked_for)
     return substitute(shapes, text, _window), dict(found)
+
+
+def _has_long_word(text: str) -> bool:
+    """Return true if a text has a word as long as most secrets are, or is long itself."""
+    return len(text) > _SPLIT_MAX or len(max(text.split(), key=len, default="")) >= UNBROKEN_MIN
 
 
 def _window(text: str, at: int) -> tuple[int, int]:

@@ -211,6 +211,9 @@ def _any_token() -> str:
     return f"{_START}(?={_AS_LONG})(?={shapes})(?:{kinds})"
 
 
+# So many characters without a blank has each secret of a kind that is not in `SHORT`, at the least.
+UNBROKEN_MIN: Final = 15
+SHORT: Final = frozenset({"basic_auth", "url_password", "card_number"})
 # In the order in which they are looked for, each with what else must hold of the value.
 SHAPES: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]] = tuple(
     (re.compile(shape, re.ASCII), accepts)
@@ -256,6 +259,9 @@ SHAPES: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]] = tuple
         ),
     )
 )
+
+# Those of which a secret may be short: a text without a long word is looked through for no others.
+SHORT_SHAPES: Final = tuple(each for each in SHAPES if not SHORT.isdisjoint(each[0].groupindex))
 
 KINDS: Final = frozenset(
     group.replace("_", "-") for shape, _ in SHAPES for group in shape.groupindex

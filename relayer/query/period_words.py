@@ -29,6 +29,7 @@ class Token(NamedTuple):
     value: int = 0
 
 
+_COUNTED, _OTHER = Token("c"), Token("x")
 # Kind, value, words. Accents do not count; a word of kind "-" is passed over.
 _WORDS: Final = """
 M 1  january januar jänner jan janvier enero
@@ -163,6 +164,8 @@ _NOT_PLURAL: Final = frozenset("does this thus dans nous vous alors etwas alles 
 
 def _plain(text: str) -> str:
     """Return the text without accents, in compatibility form and with single blanks."""
+    if text.isascii():
+        return " ".join(text.split())
     apart = normalize("NFKD", text.translate(_WIDE_MARKS).replace("’", "'"))
     bare = re.sub("[\u0300-\u036f]", "", apart)
     return " ".join(normalize("NFC", bare).split())
@@ -207,11 +210,14 @@ _WEEKDAYS: Final = {**{c: n for n, c in enumerate("一二三四五六日")}, "�
 def tokens(text: str) -> list[Token]:
     """Return the words of a text in order, without those that are passed over."""
     plain = _plain(text)[: Limits.query_bytes_max]  # one character can stand for eighteen
-    plain = _NUMBER.sub(_digits, plain).replace("–", " – ")
+    if not plain.isascii():
+        plain = _NUMBER.sub(_digits, plain).replace("–", " – ")
     if _ANY_PHRASE.search(plain):
         for pattern, by in _PHRASES:
             plain = pattern.sub(by, plain)
-    unknown = frozenset() if _FRENCH.search(plain.casefold()) else _FRENCH_ONLY
+    folded = plain.casefold()
+    is_french = any(word in folded for word in _FRENCH_ONLY) and _FRENCH.search(folded)
+    unknown = frozenset() if is_french else _FRENCH_ONLY
     found: list[Token] = []
     for kind, read in _lexemes(plain):
         if kind == "run":
@@ -242,6 +248,8 @@ def _digits(match: re.Match[str]) -> str:
 
 def _run(run: str, starts: bool, unknown: frozenset[str]) -> list[Token]:
     """Return the token of a run between blanks, and the mark that ends it."""
+    if run.isalpha():  # as most are: nothing to take off, and no number
+        return [_word(run, starts, unknown)]
     before = run.rstrip(_CLOSING)
     core = before.lstrip(_OPENING)
     found = [_number(core) or _word(core, starts, unknown)] if core else []
@@ -291,11 +299,13 @@ def _day(match: re.Match[str] | None) -> date | None:
 
 def _word(core: str, starts: bool, unknown: frozenset[str]) -> Token:
     word = core.casefold()
-    word = word if word in _LEXICON else _AFFIX.sub("", word)
     token = _LEXICON.get(word)
+    if token is None and not word.isalpha():
+        word = _AFFIX.sub("", word)
+        token = _LEXICON.get(word)
     if token is None:
         plural = len(word) > 3 and word[-1] == "s" and core.islower() and word not in _NOT_PLURAL
-        return Token("c" if plural or word in _UNITS_COUNTED else "x")
+        return _COUNTED if plural or word in _UNITS_COUNTED else _OTHER
     if word in unknown or (word in _LOWER_CASE_ONLY and not core.islower()):
         return Token("x")
     if token.kind == "m" and core[0].isupper() and not starts:  # may and march are verbs, too

@@ -30,7 +30,9 @@ TERMS_MAX: Final = 48  # of one text, and of one question
 _DAYS_MAX: Final = 7  # of a span that is indexed by its days: a weekend, a week
 _YEARS_MAX: Final = 3  # of a span that is indexed at all: "since 1990" is no time of anything
 _DAY_CHARACTERS: Final = len("2023-05-07")
-_SENTENCE_END: Final = re.compile(r"\n|(?<=[^\d\s][.!?])\s|(?<=[。！？])")
+# By the blank first, which is looked for many times as fast as what is before it.
+_SENTENCE_END: Final = re.compile(r"\s(?:(?<=\n)|(?<=[^\d\s][.!?]\s))")
+_WIDE_SENTENCE_END: Final = re.compile(rf"{_SENTENCE_END.pattern}|(?<=[。！？])")
 
 Span = tuple[datetime, datetime]
 
@@ -62,16 +64,18 @@ def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
         return []
     today = now.astimezone(UTC).date()
     row = [_Item(*token) for token in found]
-    for form, read in _FORMS:
-        row = _replace(row, form, read, today)
+    kinds = "".join(item.kind for item in row)
+    for form, read in _READINGS:
+        if form.search(kinds):
+            row = _replace(row, form, read, today)
+            kinds = "".join(item.kind for item in row)
     named = [(_midnight(p.start), _midnight(p.end)) for _, _, p in row if p is not None]
     return list(dict.fromkeys(named))[:PERIODS_MAX]
 
 
 def mention_terms(text: str, moment: datetime) -> list[str]:
     """Return the terms of the times that a text mentions, which was said at a moment."""
-    sentences = _SENTENCE_END.split(text[:CHARACTERS_MAX])
-    spans = chain.from_iterable(periods(sentence, moment) for sentence in sentences if sentence)
+    spans = chain.from_iterable(periods(sentence, moment) for sentence in _sentences(text))
     return list(islice(dict.fromkeys(chain.from_iterable(map(_index_span, spans))), TERMS_MAX))
 
 
@@ -93,12 +97,21 @@ def moment_of_saying(event_time: datetime | None, said_at: datetime, text: str) 
     if event_time is None:
         return said_at
     day = _day(event_time)
-    named = (periods(part, said_at) for part in _SENTENCE_END.split(text[:CHARACTERS_MAX]) if part)
+    named = (periods(sentence, said_at) for sentence in _sentences(text))
     is_named = any(start.date() == day for start, _ in chain.from_iterable(named))
     return said_at if is_named else event_time
 
 
-def _replace(row: list[_Item], form: str, read: "_Reader", today: date) -> list[_Item]:
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, of a long one those that it begins with."""
+    text = text[:CHARACTERS_MAX]
+    end = _SENTENCE_END if text.isascii() else _WIDE_SENTENCE_END
+    return filter(None, end.split(text))
+
+
+def _replace(
+    row: list[_Item], form: str | re.Pattern[str], read: "_Reader", today: date
+) -> list[_Item]:
     """Return the row with what `read` makes of each match of `form`, or the match as it was."""
     kinds = "".join(item.kind for item in row)
     done: list[_Item] = []
@@ -418,3 +431,4 @@ _FORMS: Final = (
     (r"sP|>P|Pz", _since),  # since May, after 2022
     (r"[<uV]P|P[At]", _before),  # before June
 )
+_READINGS: Final = tuple((re.compile(form), read) for form, read in _FORMS)

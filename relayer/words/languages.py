@@ -112,6 +112,8 @@ def function_words(language: str) -> Set[str]:
 
 def stems(term: str, language: str) -> tuple[str, ...]:
     """Return the stems of a case-folded word; identifiers and numbers stay as they are."""
+    if term.isascii():
+        return _stems(term, language) if term.isalpha() else (term,)
     if _UNSTEMMED.fullmatch(term) or not (term.isalpha() or _has_marks(term)):
         return (term,)
     return _stems(term, language)

@@ -24,6 +24,7 @@ from relayer.words.spelling import GroupedNumber, fold, forms_of, spellings_of, 
 
 INDEX_VERSION: Final = 5
 TERM_CHARACTERS_MAX: Final = 64
+_SHORT: Final = 512  # characters
 REPEATED_MAX: Final = 1_024  # words of a text that are taken apart once, however often they come
 _HEX_PREFIX: Final = 7  # what git shows of a commit
 
@@ -160,7 +161,8 @@ def _drop_function_words(found: Sequence[str]) -> tuple[str, Sequence[str]]:
 def terms_of(text: str) -> Iterator[tuple[str, ...]]:
     """Yield, for each word of a text in one spelling, the case-folded terms that it is found by."""
     text = _FIGURES.sub(_write_date, text)
-    terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
+    # Of this text only: an address is kept nowhere. In a short one few come again.
+    terms = _terms if len(text) <= _SHORT else lru_cache(REPEATED_MAX)(_terms)
     at = 0
     for run in () if text.isascii() else _runs(text):
         yield from map(terms, _tokens(text, at, run.start()))
@@ -251,6 +253,8 @@ def _terms(token: str) -> tuple[str, ...]:
     if token.isalpha() and not token.isascii():  # as is_plain, of other letters: one word
         whole = token.casefold()
         return (whole,) if len(whole) <= TERM_CHARACTERS_MAX else ()
+    if token.isascii() and token.isdecimal():
+        return (token,) if len(token) <= TERM_CHARACTERS_MAX else ()
     if token[-3:].casefold() == "n't":
         return ()  # don't, isn't: nothing but function words
     token = _ELISION.sub("", _CLITIC.sub("", token))

@@ -5,6 +5,7 @@ import re
 import string
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from re import _constants as op
 from re import _parser as parser
 from typing import Any
@@ -12,7 +13,16 @@ from typing import Any
 import pytest
 
 from relayer.redact import redact
-from relayer.secret_kinds import _TOKENS, KINDS, SHAPES, is_basic, is_card, is_opaque
+from relayer.secret_kinds import (
+    _TOKENS,
+    KINDS,
+    SHAPES,
+    SHORT_SHAPES,
+    UNBROKEN_MIN,
+    is_basic,
+    is_card,
+    is_opaque,
+)
 from tests.redaction import ordinary, samples
 
 SAMPLES = samples()
@@ -258,6 +268,58 @@ def test_marks_hold_names_of_kinds_only() -> None:
 def test_nothing_that_repeats_stands_inside_something_that_repeats(shape: re.Pattern[str]) -> None:
     """With this a pattern has no way to try a text in exponentially many ways."""
     assert _depth(parser.parse(shape.pattern, shape.flags)) <= 1
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in SHORT_SHAPES])
+def test_a_secret_is_a_long_word_unless_it_may_be_short(
+    shape: tuple[re.Pattern[str], Any],
+) -> None:
+    """So a text without a long word, as most are, is not looked through for these."""
+    pattern = shape[0]
+    named = {pattern.groupindex[name]: name for name in pattern.groupindex}
+    groups = {what[0]: what[3] for what in _groups(parser.parse(pattern.pattern, pattern.flags))}
+    assert named
+    for group, name in named.items():
+        assert groups[group].getwidth()[0] >= UNBROKEN_MIN, name
+        assert not _has_blank(groups[group]), name
+
+
+def _groups(parsed: Any) -> Iterator[Any]:
+    for what, how in parsed:
+        if what is op.SUBPATTERN:
+            yield how
+        for part in _parts_of(how):
+            yield from _groups(part)
+
+
+def _has_blank(parsed: Any) -> bool:
+    for what, how in parsed:
+        if what in (op.ASSERT, op.ASSERT_NOT):
+            continue
+        if what in (op.ANY, op.NOT_LITERAL) or (what is op.LITERAL and chr(how).isspace()):
+            return True
+        if what is op.IN and any(map(_is_blank, how)):
+            return True
+        if any(_has_blank(part) for part in _parts_of(how)):
+            return True
+    return False
+
+
+def _is_blank(what: tuple[Any, Any]) -> bool:
+    kind, how = what
+    if kind is op.RANGE:
+        return any(chr(code).isspace() for code in range(how[0], how[1] + 1))
+    if kind is op.CATEGORY:
+        return how not in (op.CATEGORY_WORD, op.CATEGORY_DIGIT)
+    return kind is op.NEGATE or chr(how).isspace()
+
+
+def _parts_of(how: Any) -> Iterator[Any]:
+    if isinstance(how, parser.SubPattern):
+        yield how
+    elif isinstance(how, list | tuple):
+        for each in how:
+            yield from _parts_of(each)
 
 
 def test_a_word_is_tried_as_a_token_only_if_it_can_be_one() -> None:
