@@ -22,9 +22,8 @@ from relayer.telemetry.instruments import time_embedding
 # The models were trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
 _PASSAGE_TOKENS: Final = 126
 _OVERLAP_TOKENS: Final = 16
-# Larger runs are no faster per token, and a query waits for the run that is under way.
+# Larger runs are no faster per token, and others wait for the run that is under way.
 _TOKENS_PER_RUN_MAX: Final = 128
-_BEHIND_QUERIES: Final = 1 << 20  # more than any query costs: what is stored waits for it
 _CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
 THREADS: Final = 2
 _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving them to a thread
@@ -33,8 +32,8 @@ _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving 
 class BuiltinEmbedder:
     """A published model in this process; runs in worker threads, from files and without network.
 
-    Each run of a call is queued by itself, those of queries before all others: a query waits for
-    the runs under way, whatever else there is to do.
+    Each run of a call is queued by itself. Queries have threads of their own; those that embed
+    what is stored yield to these, and to whatever else the machine has to do.
     """
 
     def __init__(
@@ -64,21 +63,23 @@ class BuiltinEmbedder:
             providers=["CPUExecutionProvider"],
         )
         self._threads = threads
-        self._runs = Runs(threads)
+        self._queries = Runs(threads)
+        self._stored = Runs(threads, yields=True)
 
     async def close(self) -> None:
         """Wait for the runs under way and end the worker threads."""
-        await asyncio.to_thread(self._runs.close)
+        await asyncio.to_thread(self._stored.close)
+        await asyncio.to_thread(self._queries.close)
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
-        return await self._embed(texts, _BEHIND_QUERIES)
+        return await self._embed(texts, self._stored)
 
     async def embed_query(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
-        """Return the same as `embed`, before all that is embedded to be stored."""
-        return await self._embed(texts, 0)
+        """Return the same as `embed`, whatever is embedded to be stored meanwhile."""
+        return await self._embed(texts, self._queries)
 
-    async def _embed(self, texts: Sequence[str], behind: int) -> Vectors:
+    async def _embed(self, texts: Sequence[str], threads: Runs) -> Vectors:
         vectors = np.empty((len(texts), self.dim), np.float32)
         if sum(map(len, texts)) <= _CHARS_AT_ONCE_MAX:
             rows = self._token_ids(texts)
@@ -87,9 +88,9 @@ class BuiltinEmbedder:
             rows = await asyncio.to_thread(self._token_ids, texts)
         runs = _runs(rows)
         if len(texts) == 1:
-            await self._fill(vectors, rows, runs, behind)
+            await self._fill(vectors, rows, runs, threads)
         else:
-            lanes = (self._fill(vectors, rows, runs, behind) for _ in range(self._threads))
+            lanes = (self._fill(vectors, rows, runs, threads) for _ in range(self._threads))
             await asyncio.gather(*lanes)
         return vectors
 
@@ -110,14 +111,14 @@ class BuiltinEmbedder:
         vectors: Vectors,
         rows: Sequence[list[int]],
         runs: Iterator[list[int]],
-        behind: int,
+        threads: Runs,
     ) -> None:
         """Put the vectors of one run after the other in their places, as long as there are any."""
         for run in runs:
             part = [rows[at] for at in run]
             with time_embedding(len(part)):
-                cost = behind + sum(map(len, part))
-                vectors[run] = await self._runs.run(cost, self._run, part)
+                cost = sum(map(len, part))
+                vectors[run] = await threads.run(cost, self._run, part)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         first, last = self._special

@@ -2,23 +2,28 @@
 
 Not here: the model, and how texts become runs (`builtin.py`).
 
-- A question is a run that costs less, and somebody waits for it; a batch of memories is many that
-  cost more. So a question waits for a run under way and never for a batch.
+- Of those that wait, what costs least is done first.
+- Threads may yield to all others: nobody waits for what they do, and the loop answers meanwhile.
 """
 
 import asyncio
 import heapq
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from relayer.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_NICENESS: Final = 10  # a tenth of what a thread that does not yield has beside them
 
 _Run = tuple[int, int, asyncio.Future[Any], Callable[[], object]]  # cost, number, result, work
 
@@ -26,8 +31,13 @@ _Run = tuple[int, int, asyncio.Future[Any], Callable[[], object]]  # cost, numbe
 class Runs:
     """Worker threads, and who waits for one."""
 
-    def __init__(self, threads: int = 1) -> None:
-        self._workers = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="embed")
+    def __init__(self, threads: int = 1, *, yields: bool = False) -> None:
+        """Have so many threads; with `yields`, they leave the processors to what others do."""
+        self._workers = ThreadPoolExecutor(
+            max_workers=threads,
+            thread_name_prefix="embed",
+            initializer=_yield_processors if yields else None,
+        )
         # A heap, pushed to here and popped by the threads. As no two numbers are the same, only
         # integers are compared, and each is one step that no other thread comes into.
         self._waiting: list[_Run] = []
@@ -80,3 +90,10 @@ class Runs:
 def _tell(done: asyncio.Future[Any], tell: Callable[[Any], None], outcome: object) -> None:
     if not done.done():
         tell(outcome)
+
+
+def _yield_processors() -> None:
+    """Let this thread yield; elsewhere than on Linux a niceness is of a whole process."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # it only takes longer then
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -137,11 +137,11 @@ _PHRASES: Final = tuple(
     )
 )
 # What each of them begins with: a text without any of it, as most are, is looked at once for all.
-_ANY_PHRASE: Final = re.compile(
-    r"\b(?:il|fin|pasado|esta|am|jeden|guten|schonen|las?|heute|gestern|ubermorgen|que|antes|despues)"
-    r" |[目第前]",
-    re.IGNORECASE,
-)
+_BEGINNINGS: Final = (
+    "il fin pasado esta am jeden guten schonen la las heute gestern ubermorgen que antes despues"
+).split()
+_ANY_PHRASE: Final = re.compile(rf"\b(?:{'|'.join(_BEGINNINGS)}) |[目第前]", re.IGNORECASE)
+_ANY_BEGINNING: Final = tuple(f"{word} " for word in _BEGINNINGS)
 _WIDE_MARKS: Final = str.maketrans(
     {**dict.fromkeys("，（）：", "、"), **dict.fromkeys("？！；", "。")}
 )
@@ -212,10 +212,11 @@ def tokens(text: str) -> list[Token]:
     plain = _plain(text)[: Limits.query_bytes_max]  # one character can stand for eighteen
     if not plain.isascii():
         plain = _NUMBER.sub(_digits, plain).replace("–", " – ")
-    if _ANY_PHRASE.search(plain):
+    folded = plain.casefold()
+    if _may_have_phrase(plain, folded) and _ANY_PHRASE.search(plain):
         for pattern, by in _PHRASES:
             plain = pattern.sub(by, plain)
-    folded = plain.casefold()
+        folded = plain.casefold()
     is_french = any(word in folded for word in _FRENCH_ONLY) and _FRENCH.search(folded)
     unknown = frozenset() if is_french else _FRENCH_ONLY
     found: list[Token] = []
@@ -228,6 +229,11 @@ def tokens(text: str) -> list[Token]:
         else:
             found.append(Token(kind, _WEEKDAYS[read] if kind == "w" else int(read)))
     return [token for token in found if token.kind != "-"]
+
+
+def _may_have_phrase(plain: str, folded: str) -> bool:
+    """Return false if no phrase can be in a text, which is told sooner than by its pattern."""
+    return not plain.isascii() or any(word in folded for word in _ANY_BEGINNING)
 
 
 def _lexemes(plain: str) -> list[tuple[str, str]]:

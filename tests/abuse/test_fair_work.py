@@ -4,6 +4,8 @@ Not here: requests (`test_bounds.py`, `test_rate_limits.py`).
 """
 
 import asyncio
+import os
+import threading
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
@@ -342,16 +344,21 @@ async def test_a_query_of_any_length_comes_before_what_is_stored(
     storing = for_storing(queries)
     assert queries is not None
     assert storing is not None
-    costs: list[int] = []
+    used: list[Runs] = []
     run = Runs.run
 
     async def noted(self: Runs, cost: int, *arguments: Any) -> Any:
-        costs.append(cost)
+        used.append(self)
         return await run(self, cost, *arguments)
 
     monkeypatch.setattr(Runs, "run", noted)
     await storing.embed(["tea"])
     await queries.embed([f"What did Anna say? {LONG * 200}"])
+    of_stored, of_queries = used
+    niceness = [await run(runs, 1, _niceness) for runs in (of_stored, of_queries)]
     await queries.close()
-    assert len(costs) == 2
-    assert costs[1] < costs[0], "what costs less is done first"
+    assert niceness[0] > niceness[1] == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
