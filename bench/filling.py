@@ -55,7 +55,7 @@ WHERE account_id = $1 AND seq > $4
 _SEAL_INDEX: Final = """
 UPDATE namespaces SET sealed_index = true WHERE account_id = $1 AND namespace_id = $2
 """
-_VECTOR_COLUMNS: Final = (
+VECTOR_COLUMNS: Final = (
     "account_id", "memory_id", "part", "namespace_id", "epoch", "model", "embedding",
 )  # fmt: skip
 
@@ -179,7 +179,7 @@ async def _store(
             for m, vector in zip(made, vectors, strict=True)
             if m.record is None
         ]
-        await connection.copy_records_to_table("vectors", records=records, columns=_VECTOR_COLUMNS)
+        await connection.copy_records_to_table("vectors", records=records, columns=VECTOR_COLUMNS)
 
 
 async def _write(connection: Connection, account: AccountId, made: Sequence[rows.NewMemory]) -> int:

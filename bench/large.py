@@ -1,40 +1,46 @@
 """A large namespace in memory against one of a thousand: what its search takes, and what it finds.
 
-Not here: the database, HTTP and opening what is found (`recall.py`), bytes in the database
-(`index.py`).
+Not here: HTTP and opening what is found (`recall.py`), bytes in the database (`index.py`).
 
 - `--rows` memories, 100,000 without. They are put into the index page by page, as read from a
-  database, and never stored.
-- A search is all that a recall computes: a run of the model, the evidence, and one score of it.
+  database. In it are their rows without words, and their vectors, which a search measures.
+- A search is all that a recall computes: a run of the model, the evidence, one score of it, and
+  exact distances of the best.
 - Nearest by meaning are compared with a product of whole vectors; the first ten of a hybrid search
-  with those of the same index without lists, though with words found alike.
+  with those that have distances of whole vectors, though with words found alike.
 """
 
 import statistics
 import threading
 import time
+import uuid
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.figures import Bounds, Figure, Report, compared
-from bench.filling import APART, EMBEDDED, FIRST_AT, NOISE
-from bench.running import Scale, Site
+from bench.filling import APART, EMBEDDED, FIRST_AT, NOISE, VECTOR_COLUMNS
+from bench.running import Account, Scale, Site
 from bench.sentences import Questions, sentence
 from relayer.clock import utc_now
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import Counts, Differing, Page
+from relayer.database.pool import halfvec
 from relayer.database.recall import Evidence, Filters, Scope, Search
+from relayer.memories.recall import SPARE_HITS
 from relayer.memory_index import evidence
+from relayer.memory_index.distances import Measuring, rank_exactly
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
+from relayer.memory_index.segments import Segment, take_first
 from relayer.query.fusion import fuse
 from relayer.query.terms import query_terms
+from relayer.tenants.accounts import unasked
 from relayer.words.tokens import words
 from tests.memory_rows import memory_rows
 
@@ -50,16 +56,31 @@ FOUND: Final = Bounds(must=0.98, aim=0.99, at_least=True)
 ALIKE: Final = Bounds(must=0.95, aim=0.98, at_least=True)
 MEGABYTES: Final = Bounds(must=300.0, aim=200.0)
 EQUAL: Final = 1e-4  # of two distances: one is as good as the other
+NAMESPACE_ID: Final = 1  # of an account's first
 _MODEL: Final = "model"
+_STORE: Final = """
+INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind,
+    importance, confidence, writer, created_at, blob_id, size_bytes, word_count, tokens,
+    index_version, stored_at, embedding_model)
+SELECT $1, lpad(to_hex(n), 32, '0')::uuid, $2, 1, n + 1, 1, 1, 'sealed', 'fact', 'standard', 'high',
+    sha256('writer'), now(), sha256(n::text::bytea), 656, 10, '{}', 1, now(), $4
+FROM generate_series(0, $3::int - 1) AS n
+"""
 _PART: Final = 0.95  # of searches that take no longer than p95
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass
+class _Found:
+    seq: int
+
+
+@dataclass
 class _Large:
     """A namespace that was put together, the vectors as they were, and how long that took."""
 
+    account: Account
     loaded: LoadedNamespace
     vectors: npt.NDArray[np.float16]
     spent_s: float
@@ -71,7 +92,7 @@ async def measure(site: Site, scale: Scale) -> Report:
     count = MEMORIES_QUICK if scale.quick else max(scale.rows or MEMORIES, MEMORIES_QUICK)
     each = 3 if scale.quick else EACH
     own = await site.embedder.embed([sentence(n) for n in range(min(EMBEDDED, count))])
-    small, large = _put_together(own, SMALL), _put_together(own, count)
+    small, large = await _put_together(site, own, SMALL), await _put_together(site, own, count)
     questions, report = Questions(), Report()
     taken: dict[int, list[list[float]]] = {SMALL: [], count: []}
     for _ in range(scale.rounds):
@@ -97,8 +118,8 @@ async def measure(site: Site, scale: Scale) -> Report:
     return report
 
 
-def _put_together(own: Floats, count: int) -> _Large:
-    loaded, spent_s = empty(1), 0.0
+async def _put_together(site: Site, own: Floats, count: int) -> _Large:
+    loaded, spent_s = empty(NAMESPACE_ID), 0.0
     vectors = np.concatenate(
         [_vectors(own, range(at, min(at + PAGE, count))) for at in range(0, count, PAGE)]
     )
@@ -112,7 +133,27 @@ def _put_together(own: Floats, count: int) -> _Large:
     began, passages = time.perf_counter(), loaded.passages[1, _MODEL]
     if passages.wants_lists:
         passages.list_maker(threading.Event())()
-    return _Large(loaded, vectors, spent_s, time.perf_counter() - began)
+    listed_s = time.perf_counter() - began
+    return _Large(await _store(site, vectors), loaded, vectors, spent_s, listed_s)
+
+
+async def _store(site: Site, vectors: npt.NDArray[np.float16]) -> Account:
+    """A new account with rows of memories that have these vectors."""
+    account, count = await site.new_account(), len(vectors)
+    filler = unasked(account.id, account.founder.public_key, utc_now())
+    await site.storage.namespaces.ensure(filler, account.key("large"), by=None)
+    async with site.connection() as connection:
+        await connection.execute(_STORE, account.id, NAMESPACE_ID, count, _MODEL)
+        for at in range(0, count, PAGE):
+            records = [
+                (account.id, uuid.UUID(int=n), 0, NAMESPACE_ID, 1, _MODEL, halfvec(vectors[n]))
+                for n in range(at, min(at + PAGE, count))
+            ]
+            await connection.copy_records_to_table(
+                "vectors", records=records, columns=VECTOR_COLUMNS
+            )
+        await connection.execute("ANALYZE memories, vectors")
+    return account
 
 
 def _vectors(own: Floats, numbers: range) -> npt.NDArray[np.float16]:
@@ -163,8 +204,22 @@ def _counted(terms: Iterable[str]) -> dict[int, int]:
 
 async def _search_ms(site: Site, its: _Large, text: str) -> float:
     began = time.perf_counter()
-    fuse(await evidence.gather_aside([its.loaded], await _search_of(site, text)))
+    await _find(site, its, await _search_of(site, text))
     return 1000 * (time.perf_counter() - began)
+
+
+async def _find(site: Site, its: _Large, search: Search) -> tuple[Evidence, Sequence[int]]:
+    """The evidence, with the distances that a recall measures, and the best by their score."""
+    ranked: list[tuple[Evidence, Sequence[int]]] = []
+
+    def rank(found: Evidence) -> list[_Found]:
+        order = np.argsort(-fuse(found).score, kind="stable")[: 2 * LIMIT + SPARE_HITS]
+        ranked.append((found, found.seqs[order].tolist()))
+        return [_Found(seq) for seq in ranked[-1][1]]
+
+    measure = Measuring(site.storage.database, its.account.id, (), False, search.scopes)
+    await rank_exactly(await evidence.gather_aside([its.loaded], search), rank, measure)
+    return ranked[-1]
 
 
 async def _search_of(site: Site, text: str) -> Search:
@@ -173,7 +228,7 @@ async def _search_of(site: Site, text: str) -> Search:
     turned = (vector @ _turn(len(vector))).astype(np.float16)
     found = [(zlib.crc32(t.text.encode()), t.ordinal, t.weight) for t in terms.terms]
     return Search(
-        scopes=[Scope(1, 1, {_MODEL: turned}, found)],
+        scopes=[Scope(NAMESPACE_ID, 1, {_MODEL: turned}, found)],
         query_words=terms.query_words,
         filters=Filters(utc_now()),
         limit=LIMIT,
@@ -188,17 +243,36 @@ async def _compared(site: Site, its: _Large, texts: Sequence[str]) -> tuple[floa
     whole /= np.linalg.norm(whole, axis=1, keepdims=True)
     for text in texts:
         search = await _search_of(site, text)
-        ours = evidence.gather([its.loaded], search)
-        with patch.object(its.loaded.passages[1, _MODEL].rows, "lists", None):
-            exact = evidence.gather([its.loaded], search)
-        near = whole @ search.scopes[0].embeddings[_MODEL].astype(np.float32)
+        ours, best = await _find(site, its, search)
+        unit = search.scopes[0].embeddings[_MODEL].astype(np.float32)
+        near = whole @ (unit / np.linalg.norm(unit))
+        with patch.object(evidence, "search_meaning", partial(_Exact, near)):
+            _, exact = await _find(site, its, search)
         tenth = np.partition(near, -LIMIT)[-LIMIT]
         nearest = ours.seqs[np.argsort(ours.nearest)[:LIMIT]] - 1
         found.append(float((near[nearest] >= tenth - EQUAL).mean()))
-        alike.append(len(_first(ours) & _first(exact)) / LIMIT)
+        alike.append(len({*best[:LIMIT]} & {*exact[:LIMIT]}) / LIMIT)
     return statistics.fmean(found), statistics.fmean(alike)
 
 
-def _first(found: Evidence) -> set[int]:
-    order = np.argsort(-fuse(found).score, kind="stable")
-    return set(found.seqs[order[:LIMIT]].tolist())
+class _Exact:
+    """Distances of whole vectors, one of each memory, all of which may be found."""
+
+    is_estimated = is_coded = False
+
+    def __init__(
+        self,
+        near: Floats,
+        segments: Sequence[Segment],
+        seqs: npt.NDArray[np.int64],
+        admitted: npt.NDArray[np.bool_],
+        count: int,
+        limit: int,
+    ) -> None:
+        self._distances = 1.0 - near.astype(np.float64)
+        self.first = take_first(np.arange(len(near)), self._distances, seqs, count)
+        self.means = float(self._distances.mean()), float(self._distances.mean())
+
+    def of(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], ...]:
+        its = self._distances[chosen]
+        return its, its, np.ones(len(chosen), np.int64)

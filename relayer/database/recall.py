@@ -277,6 +277,22 @@ class Nearest:
 
 
 @dataclass(frozen=True)
+class Estimates:
+    """The distances of some evidence that are not measured yet, as arrays over its `n` memories.
+
+    Attributes:
+        are: (n,) whose distances these are.
+        near, worded: (n,) what may be nearest, and what words found; others stand beside them.
+        candidates: how many of those that are near will be left.
+    """
+
+    are: npt.NDArray[np.bool_]
+    near: npt.NDArray[np.bool_]
+    worded: npt.NDArray[np.bool_]
+    candidates: int
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The evidence for memories, as arrays over `n` memories, `p` pairs and `w` words found.
 
@@ -299,6 +315,7 @@ class Evidence:
         mean_words: how many words the memories of the namespaces have on average.
         is_estimated: a mean is an estimate, or which memories are nearest was found by estimates;
             what is told of each memory is none.
+        estimates: which distances are estimates as yet; None where none is.
     """
 
     seqs: npt.NDArray[np.int64]
@@ -319,6 +336,7 @@ class Evidence:
     findable: int
     mean_words: float
     is_estimated: bool = False
+    estimates: Estimates | None = None
 
 
 async def gather(database: Database, account: AccountId, search: Search) -> Evidence:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,7 @@ from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
 from relayer.memories.opener import Caller
 from relayer.memories.writer import Writer
+from relayer.memory_index.distances import Measuring
 from relayer.memory_index.evidence import nearest_memories
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace
@@ -132,7 +134,11 @@ class Manual:
         if held := await self._find_loaded(caller.access, entry, keys):
             # Turning is a good part of such a request: only where there are vectors to compare.
             asked = await _query_vectors(keys, unit, forms, held[0].passages)
-            found = await nearest_memories(held[0], asked, caller.access.time, limit)
+            numbered = [(entry.namespace_id, key) for key in keys]
+            measure = partial(
+                Measuring, self._database, caller.access.account, numbered, entry.has_records
+            )
+            found = await nearest_memories(held[0], asked, caller.access.time, limit, measure)
         else:
             found = await search.search_manual(
                 self._database,

@@ -23,6 +23,7 @@ from relayer.database.pool import Database
 from relayer.embedding.embedders import FULL_COVERAGE, Coverage
 from relayer.memories.opener import Caller, Opener, take_fitting
 from relayer.memory_index import evidence as resident
+from relayer.memory_index.distances import Measuring, rank_exactly
 from relayer.memory_index.index import MemoryIndex
 from relayer.memory_index.namespace import LoadedNamespace
 from relayer.query import fusion, rank
@@ -94,6 +95,7 @@ class _Prepared:
 
     Attributes:
         keys: (namespace number, key) of every epoch.
+        has_records: whether any memory of its namespaces has a sealed record.
         spans: the times that it names.
         event: what it asks to be before or after, where it names no time.
         scopes: it, as each namespace and epoch knows it, but for its vectors.
@@ -102,6 +104,7 @@ class _Prepared:
 
     now: datetime
     keys: Sequence[tuple[int, NamespaceKey]]
+    has_records: bool
     terms: QueryTerms
     spans: Spans
     event: Event | None
@@ -282,7 +285,7 @@ class RecallService:
         finally:
             embedding.cancel()
         known = known or self._coverage(query, vectors.used)
-        return _Prepared(now, keys, terms, spans, event, scopes, held, vectors, known)
+        return _Prepared(now, keys, has_records, terms, spans, event, scopes, held, vectors, known)
 
     def _embed_early(
         self, caller: Caller, query: Query, numbers: Sequence[int]
@@ -339,7 +342,7 @@ class RecallService:
 
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
-    ) -> tuple[list[Hit], bool]:
+    ) -> tuple[Sequence[Hit], bool]:
         """Return the hits for one end of a long query, or for a whole one, best first.
 
         With them, whether distances were estimated.
@@ -355,24 +358,31 @@ class RecallService:
         evidence = await self._gather(
             access, prepared.held, scopes, query, prepared.terms.query_words
         )
-        scores = fusion.fuse(
-            evidence,
-            query.leg_weights,
-            known=known.share,
-            related=vectors.related,
-            spelt=prepared.terms.ordinals_of(known.spelt),
-            several=prepared.terms.several,
+
+        def rank_hits(its: search.Evidence) -> list[Hit]:
+            scores = fusion.fuse(
+                its,
+                query.leg_weights,
+                known=known.share,
+                related=vectors.related,
+                spelt=prepared.terms.ordinals_of(known.spelt),
+                several=prepared.terms.several,
+            )
+            return hits_of(
+                its,
+                scores,
+                prepared.terms,
+                weights=query.weights,
+                spans=prepared.spans,
+                now=prepared.now,
+                min_relevance=query.min_relevance,
+                most=most,
+            )
+
+        measure = Measuring(
+            self._database, access.account, prepared.keys, prepared.has_records, scopes
         )
-        hits = hits_of(
-            evidence,
-            scores,
-            prepared.terms,
-            weights=query.weights,
-            spans=prepared.spans,
-            now=prepared.now,
-            min_relevance=query.min_relevance,
-            most=most,
-        )
+        hits = await rank_exactly(evidence, rank_hits, measure)
         return hits, evidence.is_estimated
 
     @time_stage("recall.search")

@@ -5,7 +5,7 @@ the last digits of distances.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,6 +18,7 @@ from relayer.database.recall import (
     NEIGHBOUR_SEQ,
     NEIGHBOUR_STEPS,
     NEIGHBOUR_TIME,
+    Estimates,
     Evidence,
     Filters,
     Nearest,
@@ -25,8 +26,9 @@ from relayer.database.recall import (
     Search,
     Tokens,
 )
+from relayer.memory_index.distances import NEAREST, Measure
 from relayer.memory_index.keywords import search_words
-from relayer.memory_index.meaning import lower, search_meaning, to_distances, to_unit
+from relayer.memory_index.meaning import search_meaning
 from relayer.memory_index.namespace import LoadedNamespace, Memories, join, short
 from relayer.memory_index.segments import Segment, join_arrays, take_first, to_segments
 
@@ -85,6 +87,9 @@ def gather(namespaces: Sequence[LoadedNamespace], search: Search) -> Evidence:
         findable=findable,
         mean_words=sum(p.namespace.words for p in segments) / max(documents, 1),
         is_estimated=meaning.is_estimated or words.is_estimated,
+        estimates=_estimates(shown, passages[order], meaning.first, words.first, count)
+        if meaning.is_coded
+        else None,
     )
 
 
@@ -113,11 +118,28 @@ async def nearest_memories(
     embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
+    measure: Callable[[Sequence[Scope]], Measure],
 ) -> Nearest:
     """Search this namespace like `database.recall.search_manual`."""
-    work = partial(_nearest, namespace, embeddings, now, limit)
-    is_much = len(namespace.memories) + _comparison_cost(namespace, embeddings) > AT_ONCE_MAX
-    return await asyncio.to_thread(work) if is_much else work()
+    number, memories = namespace.namespace_id, namespace.memories
+    scopes = [Scope(number, epoch, {model: v}) for (epoch, model), v in embeddings.items()]
+    work = partial(_nearest, namespace, scopes, now, limit)
+    is_much = len(memories) + _comparison_cost(namespace, embeddings) > AT_ONCE_MAX
+    at, distances, is_coded = await asyncio.to_thread(work) if is_much else work()
+    if is_coded:
+        found = await measure(scopes)(memories.seq[at].tolist())
+        here = np.array([seq in found for seq in memories.seq[at].tolist()], bool)
+        at = at[here]
+        distances = np.array([found[seq][0] for seq in memories.seq[at].tolist()], np.float64)
+        best = take_first(np.arange(len(at)), distances, memories.seq[at], limit)
+        at, distances = at[best], distances[best]
+    at = at[:limit]
+    return Nearest(
+        memories.blob_id[at].tolist(),
+        distances[:limit],
+        memories.moment[at],
+        memories.importance[at],
+    )
 
 
 def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> bool:
@@ -147,27 +169,18 @@ def _comparison_cost(namespace: LoadedNamespace, spaces: Iterable[tuple[int, str
 
 
 def _nearest(
-    namespace: LoadedNamespace,
-    embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
-    now: datetime,
-    limit: int,
-) -> Nearest:
+    namespace: LoadedNamespace, scopes: Sequence[Scope], now: datetime, limit: int
+) -> tuple[Ints, Floats, bool]:
+    """Return positions of the nearest, their distances, and whether these are estimates."""
     memories = namespace.memories
-    distances = np.full(len(memories), np.inf)
-    for space, embedding in embeddings.items():
-        if (passages := namespace.passages.get(space)) is not None:
-            its = to_distances(passages.cosines(to_unit(embedding)))
-            lower(distances, passages, passages.at, its)
-    wanted = memories.kept & np.isinf(memories.superseded) & np.isfinite(distances)
-    wanted &= memories.expires > now.timestamp()
-    at = np.flatnonzero(wanted)
-    best = take_first(at, distances[at], memories.seq, limit)
-    return Nearest(
-        memories.blob_id[best].tolist(),
-        distances[best],
-        memories.moment[best],
-        memories.importance[best],
-    )
+    wanted = memories.kept & np.isinf(memories.superseded) & (memories.expires > now.timestamp())
+    segments = to_segments([namespace], scopes)
+    meaning = search_meaning(segments, memories.seq, wanted, max(limit, NEAREST), limit)
+    return meaning.first, meaning.of(meaning.first)[0], meaning.is_coded
+
+
+def _estimates(shown: Ints, passages: Ints, near: Ints, worded: Ints, count: int) -> Estimates:
+    return Estimates(passages > 0, np.isin(shown, near), np.isin(shown, worded), count)
 
 
 def _filter(segment: Segment, filters: Filters) -> Bools:

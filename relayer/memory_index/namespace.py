@@ -23,7 +23,7 @@ from relayer.database.memory_index import (
     Versions,
     page_of_records,
 )
-from relayer.memory_index.passages import NO_PASSAGES, Part, Passages, estimate_bytes
+from relayer.memory_index.passages import NO_PASSAGES, Part, Passages
 from relayer.memory_index.postings import (
     NO_POSTINGS,
     POSTING_BYTES,
@@ -31,6 +31,7 @@ from relayer.memory_index.postings import (
     Postings,
     pack,
 )
+from relayer.memory_index.vector_rows import estimate_bytes
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -182,10 +183,11 @@ def row_bytes() -> int:
     return sum(column.itemsize for column in empty(0).memories.columns)
 
 
-def estimate_sizes(extent: Extent) -> Ints:
-    """Estimate the bytes that each of these memories will take in memory."""
+def estimate_sizes(extent: Extent, *, among: int = 0) -> Ints:
+    """Estimate the bytes that each of these memories will take in memory, `among` so many."""
     posting = extent.postings * (POSTING_BYTES + WORD_BYTES // WORD_SHARE)
-    return row_bytes() + posting + estimate_bytes(extent.vectors, extent.numbers) + extent.records
+    vectors = estimate_bytes(extent.vectors, extent.numbers, among=among)
+    return row_bytes() + posting + vectors + extent.records
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:

@@ -1,15 +1,12 @@
 """Vectors of one namespace, model and epoch, row by row, where more are put behind them in place.
 
-Not here: which memories they are of, and when (`namespace.py`). Pure.
-
-- A number takes one byte, as in a sealed index record: a cosine differs by some .0004 from that of
-  a halfvec. A product makes larger numbers of a few rows at a time, which costs next to nothing.
-- Of many vectors there are lists (`lists.py`) once they have been made.
+Not here: which memories they are of, and when (`namespace.py`), how rows of them are held
+(`vector_rows.py`). Pure.
 """
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memory_index import Vectors
+from relayer.memory_index.codes import Asked
 from relayer.memory_index.lists import Lists, make_lists, wants_lists
-from relayer.memory_index.lists import estimate_bytes as estimate_list_bytes
-from relayer.sealed.index_record import Quantised, quantise
+from relayer.memory_index.vector_rows import VectorRows
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -29,110 +26,7 @@ Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int32]
 Part = tuple[Ints, Vectors]  # positions of memories, and their vectors, of any length
 
-LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
-SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
 GONE_SHARE: Final = 16  # what is gone takes one part of so many, before the rest moves together
-MULTIPLIED_MAX: Final = 2**16  # numbers that are made larger at once, so that they stay in a cache
-
-_VECTOR_BYTES: Final = np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize
-
-
-def estimate_bytes(vectors: Ints, numbers: Ints) -> Ints:
-    """Estimate the bytes of vectors with so many numbers together, with their room to grow."""
-    return vectors * _VECTOR_BYTES + numbers * (SPARE_SHARE + 1) // SPARE_SHARE
-
-
-def _in_lanes(count: int) -> int:
-    """Return the next multiple of `LANES`."""
-    return count + -count % LANES
-
-
-def _count_at_once(dim: int) -> int:
-    """Return how many vectors of that length are made larger at once."""
-    return max(MULTIPLIED_MAX // max(dim, 1) // LANES, 1) * LANES
-
-
-class _Rows:
-    """Vectors below each other, (room, dim), and room for more behind them.
-
-    What is taken is never written again, and what comes goes behind it in place: so one reader may
-    hold the first few while another holds more.
-    """
-
-    def __init__(
-        self, first: "_Rows | None", places: Ints | slice, parts: Sequence[Vectors]
-    ) -> None:
-        """Hold those rows of the first, and behind them those of all parts."""
-        dim = parts[0].shape[1] if first is None else first.codes.shape[1]
-        codes = np.zeros((0, dim), np.int8) if first is None else first.codes
-        count = len(codes[places]) if isinstance(places, slice) else len(places)
-        taken = count + sum(map(len, parts))
-        room = _in_lanes(taken + taken // SPARE_SHARE)
-        self.codes: Quantised = np.zeros((room, dim), np.int8)
-        self.scales: Floats = np.zeros(room, np.float32)  # one through their lengths
-        self.lists: Lists | None = None
-        if first is not None:
-            if isinstance(places, slice):
-                self.codes[:count] = codes[places]
-            else:
-                np.take(codes, places, axis=0, out=self.codes[:count], mode="clip")
-            self.scales[:count] = first.scales[places]
-            self.lists = first.lists
-            if self.lists is not None and not isinstance(places, slice):
-                self.lists = self.lists.moved(places)
-        self._taken = count
-        self._taking = threading.Lock()
-        self.take(self._taken, parts)
-
-    @property
-    def nbytes(self) -> int:
-        """Return their size in memory, with their room to grow and lists, in bytes."""
-        lists = estimate_list_bytes(*self.codes.shape)
-        return self.codes.nbytes + self.scales.nbytes + lists
-
-    def take(self, behind: int, parts: Sequence[Vectors]) -> bool:
-        """Put these behind the first `behind`; False where others are, or there is no room."""
-        end = behind + sum(map(len, parts))
-        with self._taking:
-            if self._taken != behind or end > len(self.codes):
-                return False
-            # A few at once: larger numbers take four times as much.
-            at_once = _count_at_once(self.codes.shape[1])
-            for part in parts:
-                for at in range(0, len(part), at_once):
-                    some = part[at : at + at_once]
-                    self._set(slice(behind, behind := behind + len(some)), some)
-            self._taken = end
-            return True
-
-    def _set(self, its: slice, vectors: Vectors) -> None:
-        codes = vectors if vectors.dtype == np.int8 else quantise(vectors)
-        whole = codes.astype(np.float32)
-        lengths = np.sqrt(np.einsum("vd,vd->v", whole, whole))
-        self.codes[its] = codes
-        self.scales[its] = 1 / np.where(lengths > 0, lengths, 1)
-
-    def units(self, places: Ints) -> Floats:
-        """Return (v, dim) these rows, of length 1."""
-        return self.codes.take(places, axis=0) * self.scales[places, None]
-
-    def products(self, unit: Floats, places: Ints | slice) -> Floats:
-        """Return products of these rows, or the first, with a vector; of equal ones the same."""
-        count = places.stop if isinstance(places, slice) else len(places)
-        end, at_once = _in_lanes(count), _count_at_once(len(unit))
-        found = np.empty(end, np.float32)
-        whole = np.zeros((min(at_once, end), len(unit)), np.float32)
-        for at in range(0, end, at_once):
-            its = slice(at, min(at + at_once, end))
-            part = whole[: its.stop - at]
-            if isinstance(places, slice):
-                np.copyto(part, self.codes[its])
-            else:  # to take rows is ten times as fast as to index them
-                rows = self.codes.take(places[its], axis=0, mode="clip")
-                np.copyto(part[: len(rows)], rows)
-            np.dot(part, unit, out=found[its])
-        products: Floats = found[:count] * self.scales[places]
-        return products
 
 
 @dataclass(frozen=True)
@@ -147,7 +41,7 @@ class Passages:
     """
 
     at: Places
-    rows: _Rows = field(repr=False)
+    rows: VectorRows = field(repr=False)
     end: int
     places: Ints | None = None
 
@@ -164,12 +58,17 @@ class Passages:
     @property
     def dim(self) -> int:
         """Return of how many numbers each consists."""
-        return int(self.rows.codes.shape[1])
+        return self.rows.dim
 
     @property
-    def codes(self) -> Quantised:
-        """Return (v, dim) whole numbers."""
-        return self.rows.codes[self._places]
+    def is_coded(self) -> bool:
+        """Return true if their cosines are estimates."""
+        return self.rows.is_coded
+
+    @property
+    def codes(self) -> npt.NDArray[np.uint8]:
+        """Return (v, …) these, bit by bit as they are held."""
+        return self.rows.codes(self._places)
 
     @property
     def size_bytes(self) -> int:
@@ -177,13 +76,13 @@ class Passages:
         places = 0 if self.places is None else self.places.nbytes
         return self.at.nbytes + places + self.rows.nbytes
 
-    def cosines(self, unit: Floats) -> Floats:
+    def cosines(self, asked: Asked) -> Floats:
         """Return (v,) cosines with a vector of length 1, (dim,); equal ones get the very same."""
-        return self.rows.products(unit, slice(self.end))[self._places]
+        return self.rows.products(asked, slice(self.end))[self._places]
 
-    def cosines_of(self, unit: Floats, which: Ints) -> Floats:
+    def cosines_of(self, asked: Asked, which: Ints) -> Floats:
         """Return the same of these alone."""
-        return self.rows.products(unit, which if self.places is None else self.places[which])
+        return self.rows.products(asked, self._rows_of(which))
 
     @property
     def lists(self) -> Lists | None:
@@ -199,21 +98,12 @@ class Passages:
         """Return what makes lists of these, until it is stopped or nobody else holds the rows."""
         return partial(_make_lists, weakref.ref(self.rows), self.end, stopped)
 
-    def find_near(self, unit: Floats, admitted: Bools, wanted: int) -> Ints:
-        """Return which of these, at least so many, lie nearest to a vector, as lists tell.
+    def search(self, asked: Asked, admitted: Bools, wanted: int) -> "Nearest":
+        """Return a search for what lies nearest to a vector, of admitted memories, given for each.
 
-        They are those of admitted memories, given for each; all of them where there are fewer.
+        At least so many are looked at first.
         """
-        lists = self.lists
-        if lists is None:
-            return np.flatnonzero(admitted[self.at])
-        found, count = [self._admit(np.arange(lists.count, self.end), admitted)], 0
-        for rows in lists.near(unit, wanted):
-            found.append(self._admit(rows, admitted))
-            count += len(found[-1])
-            if count >= wanted:
-                break
-        return np.concatenate(found)
+        return Nearest(self, asked, admitted, wanted)
 
     def of_memories(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return (f,) each: which of these memories, ascending, has which of the vectors."""
@@ -242,7 +132,7 @@ class Passages:
         found[self._places] = np.arange(len(self.at), dtype=np.int32)
         return found
 
-    def _admit(self, rows: npt.NDArray[np.integer], admitted: Bools) -> Ints:
+    def admit(self, rows: npt.NDArray[np.integer], admitted: Bools) -> Ints:
         """Return which of these the rows are, if their memories are admitted."""
         which = rows[rows < self.end].astype(np.int64)  # lists may be of more that came later
         if self.places is not None:
@@ -280,6 +170,13 @@ class Passages:
             places = np.concatenate([places, np.arange(self.end, end)])
         return Passages(self._at_with(parts), self.rows, end, places)
 
+    def choose(self, asked: Asked, which: Ints, most: int) -> Ints:
+        """Return some `most` of these that lie nearest, as a bit of each number tells."""
+        return which[self.rows.choose(asked, self._rows_of(which), most)]
+
+    def _rows_of(self, which: Ints) -> Ints:
+        return which if self.places is None else self.places[which]
+
     @property
     def _places(self) -> Ints | slice:
         return slice(self.end) if self.places is None else self.places
@@ -288,7 +185,7 @@ class Passages:
         """Return the same in rows of their own, where nothing is kept of what is gone."""
         at = self._at_with(parts)
         first = self.rows if self.dim else None
-        return Passages(at, _Rows(first, self._places, [its for _, its in parts]), len(at))
+        return Passages(at, VectorRows(first, self._places, [its for _, its in parts]), len(at))
 
     def _at_with(self, parts: Sequence[Part]) -> Places:
         return np.concatenate(
@@ -296,25 +193,49 @@ class Passages:
         )
 
 
+class Nearest:
+    """A search step by step: lists tell which vectors are looked at, and these which are near."""
+
+    def __init__(self, passages: Passages, asked: Asked, admitted: Bools, wanted: int) -> None:
+        self._passages, self._asked, self._admitted = passages, asked, admitted
+        self._count = 0  # looked at so far
+        self._rows = self._nearest_rows(wanted)
+
+    def find(self, wanted: int, most: int) -> Ints:
+        """Return some `most` of those that are looked at until they are `wanted` altogether."""
+        found = [np.zeros(0, np.int64)]
+        while self._count < wanted and (rows := next(self._rows, None)) is not None:
+            found.append(self._passages.admit(rows, self._admitted))
+            self._count += len(found[-1])
+        return self._passages.choose(self._asked, np.concatenate(found), most)
+
+    def _nearest_rows(self, wanted: int) -> Iterator[npt.NDArray[np.integer]]:
+        """Yield rows of what is in no list, and then those of the nearest lists."""
+        lists, end = self._passages.lists, self._passages.end
+        yield np.arange(lists.count if lists is not None else 0, end)
+        if lists is not None:
+            yield from lists.near(self._asked.unit, wanted)
+
+
 class _StoppedError(Exception):
     """Nobody wants the lists any more."""
 
 
-def _make_lists(rows: "weakref.ref[_Rows]", end: int, stopped: threading.Event) -> None:
+def _make_lists(rows: "weakref.ref[VectorRows]", end: int, stopped: threading.Event) -> None:
     """Make lists of the first so many rows; they are held for short steps only."""
 
-    def held() -> _Rows:
+    def held() -> VectorRows:
         its = rows()
         if its is None or stopped.is_set():
             raise _StoppedError
         return its
 
     with suppress(_StoppedError):
-        before, dim = held().lists, held().codes.shape[1]
+        before, dim = held().lists, held().dim
         made = make_lists(lambda places: held().units(places), end, dim, before)
         held().lists = made
 
 
 NO_PASSAGES: Final = Passages(
-    np.zeros(0, np.int32), _Rows(None, slice(0), [np.zeros((0, 0), np.int8)]), end=0
+    np.zeros(0, np.int32), VectorRows(None, slice(0), [np.zeros((0, 0), np.int8)]), end=0
 )

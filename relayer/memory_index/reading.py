@@ -29,7 +29,7 @@ async def read_pages(
     cuts: list[Ints] = []
     for at in range(0, len(seqs), PAGE):
         extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
-        sizes = estimate_sizes(extent)
+        sizes = estimate_sizes(extent, among=len(seqs))
         bytes_max -= int(sizes.sum())
         if bytes_max < 0:
             return None

@@ -37,7 +37,7 @@ from relayer.tenants.accounts import Access
 log = logging.getLogger("relayer.memory_index")
 
 BYTES_MIN: Final = 64 * 2**20  # that they may take, however little others may
-BYTES_A_MEMORY: Final = 250  # at least: what is surely too large is not even looked at
+BYTES_A_MEMORY: Final = 150  # at least: what is surely too large is not even looked at
 WAIT_S: Final = 5.0  # that a recall waits for a namespace, before it asks what is there
 FIRST: Final = 1_000  # memories that are read first; then twice as many each time
 MOST: Final = 4_000

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import Counts, Differing, Page, Versions
 from relayer.memory_index import namespace
+from relayer.memory_index.codes import Asked
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
-from relayer.memory_index.passages import LANES
+from relayer.memory_index.vector_rows import LANES
 from tests.memory_rows import memory_rows
 from tests.properties.drawn import few
 from tests.twins import content_of
@@ -149,8 +150,8 @@ def test_equal_vectors_are_equally_near(counts: list[int]) -> None:
         before, held = held, rows.followed(held, held.compare(rows.versions()), cut=50)
         for one in (before, held):
             for passages in one.passages.values():
-                assert len(set(passages.cosines(query).tolist())) == 1
-                assert len(passages.cosines(query)) == len(one.memories)
+                assert len(set(passages.cosines(Asked(query)).tolist())) == 1
+                assert len(passages.cosines(Asked(query))) == len(one.memories)
 
 
 def test_what_comes_is_put_behind_what_is_there() -> None:

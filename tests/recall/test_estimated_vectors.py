@@ -1,10 +1,11 @@
-"""Of many vectors only those of near lists are looked at: what is found stays the same."""
+"""Of many vectors those of near lists are looked at, and the best measured: the same is found."""
 
 import asyncio
 import gc
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from relayer.database.index_steps import IndexMark
 from relayer.database.memory_index import KINDS, Counts, Differing, Page
 from relayer.database.recall import Evidence, Filters, Scope, Search
-from relayer.memory_index import evidence, lists, meaning
+from relayer.memory_index import evidence, lists, meaning, vector_rows
+from relayer.memory_index.distances import Distances, rank_exactly
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.memory_index.passages import NO_PASSAGES, Passages
 from tests.memory_rows import memory_rows
@@ -70,11 +72,58 @@ def search(vector: np.ndarray, **filters: Any) -> Search:
     )
 
 
-def exactly(found: LoadedNamespace, asked: Search) -> Evidence:
-    """The evidence by all distances."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(found.passages[1, "m"].rows, "lists", None)
-        return evidence.gather([found], asked)
+@dataclass
+class Found:
+    """A memory that was found."""
+
+    seq: int
+
+
+@dataclass
+class Large:
+    """A namespace whose memories have one passage each, or two, and the vectors of each memory."""
+
+    loaded: LoadedNamespace
+    vectors: dict[int, np.ndarray]
+
+    def but(self, seqs: Sequence[int], vectors: np.ndarray | None = None, each: int = 1) -> "Large":
+        """The same with these memories, or without them."""
+        its = {seq: v for seq, v in self.vectors.items() if seq not in seqs}
+        pages = [] if vectors is None else [page(seqs, vectors, each)]
+        if vectors is not None:
+            its |= {seq: vectors[n * each : (n + 1) * each] for n, seq in enumerate(seqs)}
+        return Large(put(self.loaded, seqs, *pages), its)
+
+    def find(self, asked: Search) -> Evidence:
+        """The evidence with the distances of what is nearest measured."""
+        latest: list[Evidence] = []
+
+        def rank(found: Evidence) -> list[Found]:
+            latest.append(found)
+            return [Found(seq) for seq in found.seqs[np.argsort(found.nearest)[:LIMIT]].tolist()]
+
+        async def measure(seqs: Sequence[int]) -> Distances:
+            vector = asked.scopes[0].embeddings["m"]
+            its = {seq: self.distances(vector, [seq]) for seq in seqs}
+            return {seq: (float(d.min()), float(d.mean())) for seq, d in its.items()}
+
+        asyncio.run(rank_exactly(evidence.gather([self.loaded], asked), rank, measure))
+        return latest[-1]
+
+    def distances(self, vector: np.ndarray, seqs: Sequence[int]) -> np.ndarray:
+        """Of all passages of these memories."""
+        whole = np.concatenate([self.vectors[seq] for seq in seqs]).astype(np.float32)
+        unit = vector.astype(np.float32) / np.linalg.norm(vector.astype(np.float32))
+        return np.asarray(1 - whole @ unit / np.linalg.norm(whole, axis=1))
+
+    def nearest(self, asked: Search) -> tuple[set[int], np.ndarray]:
+        """The nearest memories of all that may be found, and the nearest distance of each."""
+        kinds = asked.filters.kinds
+        seqs = [seq for seq in self.vectors if kinds is None or seq % 2 == 0]
+        each = len(self.vectors[seqs[0]])
+        assert all(len(self.vectors[seq]) == each for seq in seqs)
+        its = self.distances(asked.scopes[0].embeddings["m"], seqs).reshape(-1, each).min(axis=1)
+        return {seqs[at] for at in np.argsort(its)[:LIMIT]}, its
 
 
 def put_into_lists(loaded: LoadedNamespace) -> None:
@@ -97,112 +146,117 @@ def sizes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lists, "LISTED_MIN", LISTED_MIN)
         patch.setattr(meaning, "NEAR_MIN", NEAR_MIN)
+        patch.setattr(vector_rows, "CODED_MIN", LISTED_MIN)
         yield
 
 
 @pytest.fixture(scope="module", params=[1, 2])
-def large(request: pytest.FixtureRequest, sizes: None) -> tuple[LoadedNamespace, np.ndarray]:
+def large(request: pytest.FixtureRequest, sizes: None) -> Large:
     """A namespace whose memories have one passage each, or two; some came after the lists."""
     each = request.param
     vectors, most = heaps(COUNT), COUNT - COUNT // 20
     first, last = range(1, most // each + 1), range(most // each + 1, COUNT // each + 1)
-    loaded = put(empty(1), first, page(first, vectors[: len(first) * each], each))
-    put_into_lists(loaded)
-    loaded = put(loaded, last, page(last, vectors[len(first) * each :], each))
-    its = loaded.passages[1, "m"]
+    loaded = Large(empty(1), {}).but(first, vectors[: len(first) * each], each)
+    put_into_lists(loaded.loaded)
+    loaded = loaded.but(last, vectors[len(first) * each :], each)
+    its = loaded.loaded.passages[1, "m"]
+    assert its.is_coded
     assert its.lists is not None
     assert its.lists.count < its.end
-    return loaded, vectors
+    return loaded
 
 
 @pytest.mark.parametrize("has_relatives", [True, False])
 @pytest.mark.parametrize("kinds", [None, KINDS[:1]])
 def test_the_nearest_are_found_and_their_distances_are_exact(
-    large: tuple[LoadedNamespace, np.ndarray],
-    kinds: Sequence[str] | None,
-    has_relatives: bool,
+    large: Large, kinds: Sequence[str] | None, has_relatives: bool
 ) -> None:
-    loaded, vectors = large
     found = []
-    for at in range(0, COUNT, COUNT // 20):
+    for vectors in list(large.vectors.values())[:: len(large.vectors) // 20]:
         strange = NUMBERS.standard_normal(DIM, np.float32)
-        asked = search(near_to(vectors[at]) if has_relatives else strange, kinds=kinds)
-        ours, exact = evidence.gather([loaded], asked), exactly(loaded, asked)
-        found.append(len(best(ours) & best(exact)) / LIMIT)
-        there = {seq: n for n, seq in enumerate(exact.seqs.tolist())}
-        both = [(n, there[seq]) for n, seq in enumerate(ours.seqs.tolist()) if seq in there]
-        mine, theirs = np.array(both).T
-        assert np.allclose(ours.nearest[mine], exact.nearest[theirs], atol=1e-6)
-        assert np.allclose(ours.spread[mine], exact.spread[theirs], atol=1e-6)
-        assert ours.mean_nearest == pytest.approx(exact.mean_nearest, abs=0.02)
-        assert ours.mean_spread == pytest.approx(exact.mean_spread, abs=0.02)
-        assert (ours.findable, ours.mean_bm25) == (exact.findable, exact.mean_bm25)
-        assert len(ours.seqs) > LIMIT
+        asked = search(near_to(vectors[0]) if has_relatives else strange, kinds=kinds)
+        ours, (exact, distances) = large.find(asked), large.nearest(asked)
+        found.append(len(best(ours) & exact) / LIMIT)
+        assert ours.estimates is not None
+        measured = np.flatnonzero(~ours.estimates.are)
+        assert set(np.argsort(ours.nearest)[:LIMIT]) <= set(measured)
+        for n in measured.tolist():
+            its = large.distances(asked.scopes[0].embeddings["m"], [int(ours.seqs[n])])
+            assert ours.nearest[n] == pytest.approx(its.min(), abs=1e-6)
+            assert ours.spread[n] == pytest.approx(its.mean(), abs=1e-6)
+            assert ours.passages[n] == len(its)
+        assert ours.mean_nearest == pytest.approx(distances.mean(), abs=0.02)
         assert ours.is_estimated
-        assert not exact.is_estimated
+        assert len(ours.seqs) > LIMIT
         if kinds is not None:
             assert not (ours.seqs % 2).any()
     assert np.mean(found) >= 0.98
 
 
-def test_what_only_words_find_has_its_exact_distance(
-    large: tuple[LoadedNamespace, np.ndarray],
-) -> None:
-    loaded, vectors = large
-    asked = search(near_to(vectors[5]))
-    ours = evidence.gather([loaded], asked)
-    its = loaded.passages[1, "m"]
-    unit = near = asked.scopes[0].embeddings["m"].astype(np.float32)
-    unit = near / np.linalg.norm(near)
-    distances = np.full(len(loaded.memories), np.inf)
-    np.minimum.at(distances, its.at, 1 - its.cosines(unit))
+def test_what_only_words_find_has_a_distance(large: Large) -> None:
+    asked = search(near_to(large.vectors[5][0]))
+    ours = large.find(asked)
     worded = ours.found[:, 0]
     assert len(worded) > LIMIT
-    at = np.searchsorted(loaded.memories.seq, ours.seqs[worded])
-    assert np.allclose(ours.nearest[worded], distances[at], atol=1e-6)
+    for n in worded.tolist():
+        its = large.distances(asked.scopes[0].embeddings["m"], [int(ours.seqs[n])])
+        assert ours.nearest[n] == pytest.approx(its.min(), abs=0.06)
 
 
-def test_what_is_gone_is_not_found_and_what_comes_is(
-    large: tuple[LoadedNamespace, np.ndarray],
-) -> None:
-    loaded, vectors = large
-    each = len(vectors) // len(loaded.memories)
-    asked = vectors[3 * each].astype(np.float32)
-    assert 4 in best(evidence.gather([loaded], search(asked)))
-    without = put(loaded, [4])
-    assert without.passages[1, "m"].places is not None
-    assert 4 not in evidence.gather([without], search(asked)).seqs.tolist()
+def test_what_is_gone_is_not_found_and_what_comes_is(large: Large) -> None:
+    asked = large.vectors[4][0].astype(np.float32)
+    assert 4 in best(large.find(search(asked)))
+    without = large.but([4])
+    assert without.loaded.passages[1, "m"].places is not None
+    assert 4 not in without.find(search(asked)).seqs.tolist()
     new = COUNT + 1
-    added = put(without, [new], page([new], asked[None]))
-    assert next(iter(added.passages.values())).lists is not None
-    shown = evidence.gather([added], search(asked))
+    added = without.but([new], large.vectors[4][:1])
+    assert next(iter(added.loaded.passages.values())).lists is not None
+    shown = added.find(search(asked))
     assert shown.seqs[np.argmin(shown.nearest)] == new
-    assert 4 in best(evidence.gather([loaded], search(asked)))
+    assert 4 in best(large.find(search(asked)))
 
 
-def test_lists_follow_their_vectors(large: tuple[LoadedNamespace, np.ndarray]) -> None:
+def test_what_is_gone_by_the_time_it_is_measured_has_no_distance(large: Large) -> None:
+    asked = large.vectors[4][0].astype(np.float32)
+
+    async def measure(seqs: Sequence[int]) -> Distances:
+        return {}
+
+    latest: list[Evidence] = []
+
+    def rank(found: Evidence) -> list[Found]:
+        latest.append(found)
+        return [Found(4)]
+
+    asyncio.run(rank_exactly(evidence.gather([large.loaded], search(asked)), rank, measure))
+    at = int(np.searchsorted(latest[-1].seqs, 4))
+    assert np.isnan([latest[-1].nearest[at], latest[-1].spread[at]]).all()
+    assert latest[-1].passages[at] == 0
+
+
+def test_lists_follow_their_vectors(large: Large) -> None:
     """Where many go, where more come than there is room for, and where memories change places."""
-    loaded, vectors = large
-    each = len(vectors) // len(loaded.memories)
-    gone = range(2, len(loaded.memories), 3)
-    without = put(loaded, gone)
-    its = without.passages[1, "m"]
+    each = len(large.vectors[1])
+    gone = range(2, len(large.vectors), 3)
+    without = large.but(gone)
+    its = without.loaded.passages[1, "m"]
     assert its.places is None  # all were copied
     assert its.lists is not None
     assert len(its.lists.rows) == its.lists.count < its.end
     further = range(10**6, 10**6 + COUNT // 4)
-    grown = put(without, further, page(further, heaps(len(further))))
-    assert grown.passages[1, "m"].lists is its.lists
-    put_into_lists(grown)
-    now = grown.passages[1, "m"].lists
+    grown = without.but(further, heaps(len(further) * each), each)
+    assert grown.loaded.passages[1, "m"].lists is its.lists
+    put_into_lists(grown.loaded)
+    now = grown.loaded.passages[1, "m"].lists
     assert now is not None
-    assert sorted(now.rows.tolist()) == list(range(grown.passages[1, "m"].end))
-    changed = put(grown, [1], page([1], vectors[:each], each))
-    for at in range(0, COUNT, COUNT // 10):
-        asked = search(near_to(vectors[at]))
+    assert sorted(now.rows.tolist()) == list(range(grown.loaded.passages[1, "m"].end))
+    changed = grown.but([1], large.vectors[1], each)
+    for vectors in list(large.vectors.values())[:: len(large.vectors) // 10]:
+        asked = search(near_to(vectors[0]))
         for one in (without, grown, changed):
-            ours, exact = evidence.gather([one], asked), exactly(one, asked)
-            assert len(best(ours) & best(exact)) >= LIMIT - 1
+            ours = one.find(asked)
+            assert len(best(ours) & one.nearest(asked)[0]) >= LIMIT - 1
             assert ours.is_estimated
             assert set(ours.seqs.tolist()).isdisjoint(gone)
 
@@ -228,6 +282,7 @@ async def test_answers_are_those_of_the_database_and_say_so_once(
 ) -> None:
     """A recall begins to make lists; from then on the answer and, once, the log tell of them."""
     monkeypatch.setattr(lists, "LISTED_MIN", 2)
+    monkeypatch.setattr(vector_rows, "CODED_MIN", 2)
     caplog.set_level("INFO", "relayer.memory_index")
     await twins.hold(TEAM)
     async with asyncio.timeout(60):
@@ -238,5 +293,5 @@ async def test_answers_are_those_of_the_database_and_say_so_once(
     events = [getattr(record, "event", "") for record in caplog.records]
     held = await twins.residents(TEAM)
     assert held is not None
-    assert any(its.lists is not None for its in held[0].passages.values())
+    assert any(its.lists is not None and its.is_coded for its in held[0].passages.values())
     assert 1 <= events.count("recall.estimated") <= 2  # of two namespaces

@@ -6,12 +6,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from relayer.memory_index.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, Passages
+from relayer.memory_index import vector_rows
+from relayer.memory_index.codes import Asked
+from relayer.memory_index.passages import GONE_SHARE, NO_PASSAGES, Passages
+from relayer.memory_index.vector_rows import SPARE_SHARE
 
 DIM = 96
 MANY = 320
 LARGE = 128 * MANY
 NUMBERS = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True, params=[True, False])
+def is_coded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """As many vectors are held, and as few are."""
+    monkeypatch.setattr(vector_rows, "CODED_MIN", 1 if request.param else 1_000_000)
+    return bool(request.param)
 
 
 def vectors(count: int) -> np.ndarray:
@@ -33,7 +43,7 @@ def without(passages: Passages, *gone: int) -> Passages:
 def check(passages: Passages, at: list[int], its: np.ndarray) -> None:
     """They are these, and as near to a query as if nothing else had ever been there."""
     anew = NO_PASSAGES.join([(np.array(at), its)])
-    query = np.ones(DIM, np.float32) / np.float32(np.sqrt(DIM))
+    query = Asked(np.ones(DIM, np.float32) / np.float32(np.sqrt(DIM)))
     assert passages.at.tolist() == at
     assert np.array_equal(passages.codes, anew.codes)
     assert np.array_equal(passages.cosines(query), anew.cosines(query))
@@ -80,6 +90,23 @@ def test_of_two_that_go_on_from_the_same_each_has_its_own() -> None:
     second = without(before, 2).join([(np.array([2]), other)])
     check(first, [0, *range(2, MANY), 1], np.concatenate([its[:1], its[2:], one]))
     check(second, [0, 1, *range(3, MANY), 2], np.concatenate([its[:2], its[3:], other]))
+
+
+def test_as_more_come_they_take_a_few_bits_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_rows, "CODED_MIN", 2 * MANY)
+    before, its = held()
+    assert not before.is_coded
+    more = vectors(MANY)
+    after = without(before, 3).join([(np.arange(MANY, 2 * MANY), more), (np.array([3]), its[3:4])])
+    assert after.is_coded
+    assert after.rows.nbytes < before.rows.nbytes
+    others = np.concatenate([np.delete(its, 3, axis=0), more, its[3:4]]).astype(np.float32)
+    others /= np.linalg.norm(others, axis=1, keepdims=True)
+    unit = others[MANY]
+    cosines = after.cosines(Asked(unit))
+    assert np.abs(cosines - others @ unit).max() < 0.1
+    assert cosines.argmax() == MANY
+    assert after.keep(np.arange(2 * MANY) < 5, None).is_coded
 
 
 def test_they_are_where_their_memories_are_now() -> None:

@@ -322,9 +322,7 @@ def _vector(seed: int) -> Any:
 class TestHolding:
     async def test_counts_every_array(self, twins: Twins) -> None:
         held = await held_now(twins)
-        passages = [
-            array for p in held.passages.values() for array in (p.at, p.rows.codes, p.rows.scales)
-        ]
+        passages = [array for p in held.passages.values() for array in (p.at, *p.rows.arrays)]
         postings = [array for p in held.postings for array in p.arrays]
         arrays = [*held.memories.columns, *passages, *postings]
         owners = [array if array.base is None else array.base for array in arrays]

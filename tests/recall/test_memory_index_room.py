@@ -85,7 +85,7 @@ class TestRoom:
             vectors += np.bincount(its.at, minlength=len(seqs))
         assert extent.vectors.tolist() == vectors.tolist()
         told, rooms = int(namespace.estimate_sizes(extent).sum()), held.passages.values()
-        spare = sum(its.rows.codes.nbytes - its.codes.nbytes for its in rooms)
+        spare = sum(its.rows.nbytes // its.rows.room * (its.rows.room - its.end) for its in rooms)
         assert held.size_bytes - spare <= told <= held.size_bytes
 
     async def test_what_has_none_is_not_read(

@@ -1,0 +1,72 @@
+"""Where memory holds a few bits of each number, answers are those of the database all the same.
+
+Not here: which of many are measured (`test_estimated_vectors.py`).
+"""
+
+from typing import Any
+
+import pytest
+
+from relayer.database import distances as rows
+from relayer.memory_index import vector_rows
+from tests import twins as twins_module
+from tests.recall import test_memory_index as whole
+from tests.sealed_index import check_alike, talk
+from tests.services import OTHER, TEAM, Bench
+from tests.twins import Twins, held_now, twins
+
+__all__ = ["twins"]  # a fixture
+
+ALTER = """
+UPDATE memories SET index_record = set_byte(index_record, 60, get_byte(index_record, 60) # 1)
+WHERE seq = $1
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were many vectors. The mean of all is that of estimates, which scores look at."""
+    monkeypatch.setattr(vector_rows, "CODED_MIN", 1)
+    monkeypatch.setattr(twins_module, "DIGITS", 0.01)
+
+
+class TestFinding(whole.TestFinding):
+    async def test_what_is_shown_has_its_exact_distance(self, twins: Twins) -> None:
+        assert all(its.is_coded for its in (await held_now(twins)).passages.values())
+        for text in ("What does Anna drink?", "Hamburg database tea cellar Ben"):
+            ours = await twins.recall(twins.held, text=text, limit=100)
+            theirs = await twins.recall(twins.plain, text=text, limit=100)
+            assert ours.estimated
+            exact = {f.hit.seq: f.hit.cosine for f in theirs.found}
+            assert {f.hit.seq for f in ours.found} == set(exact)
+            for found in ours.found:
+                assert found.hit.cosine == pytest.approx(exact[found.hit.seq], abs=1e-6)
+
+
+async def test_a_sealed_index_answers_alike(hybrid: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are opened to measure them; an altered one has no distance, and is not shown so."""
+    choice = await talk(hybrid)
+    monkeypatch.setattr("tests.sealed_index.CLOSE", 0.01)
+    before = await choice.answers()
+    await choice.choose(sealed=True, namespaces=(TEAM, OTHER))
+    opened: list[int] = []
+    read = rows.records
+
+    async def counting(*arguments: Any) -> Any:
+        found = await read(*arguments)
+        opened.extend(row["seq"] for row in found if row["index_record"])
+        return found
+
+    async def shown(*arguments: Any) -> Any:
+        raise AssertionError("the database was shown a query")
+
+    monkeypatch.setattr(rows, "records", counting)
+    monkeypatch.setattr(rows, "measure", shown)
+    for ours, theirs in zip(await choice.answers(), before, strict=True):
+        check_alike(ours, theirs)
+    assert opened
+    asked: dict[str, Any] = {"text": "What does Anna drink?", "mode": "vector"}
+    first = (await choice.recall(**asked)).found[0]
+    await hybrid.sql(ALTER, first.hit.seq)
+    assert first.hit.seq not in [f.hit.seq for f in (await choice.recall(**asked)).found]
+    await hybrid.services.memory_index.close()
