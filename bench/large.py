@@ -40,6 +40,7 @@ from relayer.memory_index.namespace import LoadedNamespace, empty, update
 from relayer.memory_index.segments import Segment, take_first
 from relayer.query.fusion import fuse
 from relayer.query.terms import query_terms
+from relayer.sealed.index import round_length
 from relayer.tenants.accounts import unasked
 from relayer.words.tokens import words
 from tests.memory_rows import memory_rows
@@ -177,6 +178,7 @@ def _page(numbers: range, vectors: npt.NDArray[np.float16]) -> Page:
     counted = [_counted(words(sentence(n))) for n in numbers]
     seqs = np.array(numbers) + 1
     every = [len(its) for its in counted]
+    lengths = np.array([round_length(sum(its.values())) for its in counted], np.int16)
     moments = FIRST_AT.timestamp() + APART.total_seconds() * np.array(numbers)
     return Page(
         memories=memory_rows(
@@ -190,14 +192,19 @@ def _page(numbers: range, vectors: npt.NDArray[np.float16]) -> Page:
         tokens=np.array([token for its in counted for token in its], np.int64),
         seqs=seqs.repeat(every),
         frequencies=np.array([times for its in counted for times in its.values()], np.int16),
-        lengths=np.array(every, np.int16).repeat(every),
+        lengths=lengths.repeat(every),
     )
+
+
+def _token(field: str, term: str) -> int:
+    """Tell words, tags and speakers apart, as the index does."""
+    return zlib.crc32(f"{field}{term}".encode())
 
 
 def _counted(terms: Iterable[str]) -> dict[int, int]:
     found: dict[int, int] = {}
     for term in terms:
-        token = zlib.crc32(term.encode())
+        token = _token("w", term)
         found[token] = found.get(token, 0) + 1
     return found
 
@@ -226,7 +233,7 @@ async def _search_of(site: Site, text: str) -> Search:
     terms = query_terms(text)
     [vector] = await site.embedder.embed([text])
     turned = (vector @ _turn(len(vector))).astype(np.float16)
-    found = [(zlib.crc32(t.text.encode()), t.ordinal, t.weight) for t in terms.terms]
+    found = [(_token(t.index, t.text), t.ordinal, t.weight) for t in terms.terms]
     return Search(
         scopes=[Scope(NAMESPACE_ID, 1, {_MODEL: turned}, found)],
         query_words=terms.query_words,

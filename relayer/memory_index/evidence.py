@@ -208,8 +208,7 @@ def _filter(segment: Segment, filters: Filters) -> Bools:
         has = np.zeros(len(memories), bool)
         for scope in segment.scopes:
             for part in segment.namespace.postings:
-                _, at, _ = part.of(np.array(scope.filters[n : n + 1], np.int64))
-                has[at] = True
+                has[part.holders(np.array(scope.filters[n : n + 1], np.int64))] = True
         found &= has
     return found
 

@@ -41,7 +41,6 @@ def _have_all(namespace: LoadedNamespace, tokens: Sequence[Collection[int]]) -> 
     for choice in tokens:
         has = np.zeros(len(found), bool)
         for part in namespace.postings:
-            _, at, _ = part.of(np.array(sorted(choice), np.int64))
-            has[at] = True
+            has[part.holders(np.array(sorted(choice), np.int64))] = True
         found &= has
     return found

@@ -264,7 +264,8 @@ def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
     found = [(page, *_positions(page.seqs, seqs)) for page in pages]
     tokens = np.concatenate([page.tokens[here] for page, _, here in found])
     frequencies = np.concatenate([page.frequencies[here] for page, _, here in found])
-    return pack(tokens, np.concatenate([at for _, at, _ in found]), frequencies)
+    lengths = np.concatenate([page.lengths[here] for page, _, here in found])
+    return pack(tokens, np.concatenate([at for _, at, _ in found]), frequencies, lengths)
 
 
 def _merge_passages(

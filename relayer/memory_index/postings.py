@@ -1,21 +1,75 @@
 """Postings of one namespace: memories by word, each word's behind those of the one before it.
 
 Not here: which memories they are of, and when (`namespace.py`). Pure.
+
+- An entry is one number: the memory's position, and in the last bits its form, which says how long
+  the memory is and how often it has the word. So entries that ascend are memories that ascend, and
+  a table of all forms tells what a word adds by BM25.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from relayer.sealed.index import FREQUENCY_MAX, round_length
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Entries = npt.NDArray[np.unsignedinteger[Any]]
 Places = npt.NDArray[np.int32]
-Frequencies = npt.NDArray[np.int16]
+Frequencies = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
 
-POSTING_BYTES: Final = 6
-WORD_BYTES: Final = 12
+POSTING_BYTES: Final = 4
+WORD_BYTES: Final = 13
+LEADING: Final = 1_024  # entries of a word that add most
+COMMON_SHARE: Final = 32  # times as many has a word of which these are kept
+_NO_ENTRIES: Final = np.zeros(0, np.uint32)
+_FREQUENCY_BITS: Final = FREQUENCY_MAX.bit_length()
+_LENGTH_BITS: Final = 5
+_BITS: Final = _FREQUENCY_BITS + _LENGTH_BITS
+_LENGTH_MAX: Final = np.iinfo(np.int16).max
+_LENGTHS: Final = np.array(
+    sorted(
+        {min(round_length(n << power), _LENGTH_MAX) for n in (2, 3) for power in range(15)} | {1}
+    )
+)
+
+FORMS: Final = np.arange(1 << _BITS)
+FREQUENCIES: Final = (FORMS & FREQUENCY_MAX).astype(np.float64)  # of each form
+LENGTHS: Final = _LENGTHS.take(FORMS >> _FREQUENCY_BITS, mode="clip").astype(np.float64)
+
+
+def positions_of(entries: Entries) -> Ints:
+    """Return the memories of some entries."""
+    return (entries >> _BITS).astype(np.int64)
+
+
+def forms_of(entries: Entries) -> Ints:
+    """Return the places of some entries in tables of all forms."""
+    return (entries & (len(FORMS) - 1)).astype(np.int64)
+
+
+def frequencies_of(entries: Entries) -> Frequencies:
+    """Return how often the memories of some entries have their word."""
+    return (entries & FREQUENCY_MAX).astype(np.uint8)
+
+
+def places_of(positions: Ints, entries: Entries) -> Ints:
+    """Return where among ascending entries these memories are, or would be."""
+    return entries.searchsorted(positions.astype(entries.dtype) << _BITS)
+
+
+def find_best(scores: npt.NDArray[Any], count: int) -> Ints:
+    """Return the places of so many that score best, ascending; of equals the last, the newest."""
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    better, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+    return np.sort(np.concatenate([better, equal[len(better) - count :]]))
 
 
 @dataclass(frozen=True)
@@ -25,27 +79,32 @@ class Postings:
     Attributes:
         words: (w,) tokens, ascending, each with an entry at least.
         ends: (w,) how many entries there are up to the end of each word's.
-        at, frequencies: (p,) of each entry: which memory has the word, and how often.
+        most: (w,) how often any memory has the word, at most.
+        entries: (p,) which memory has the word, and how often; those of a word ascend.
     """
 
     words: Ints
     ends: Places
-    at: Places
-    frequencies: Frequencies
+    most: Frequencies
+    entries: Entries
+    _leading: dict[tuple[int, int], Entries] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         """Count the entries."""
-        return len(self.at)
+        return len(self.entries)
 
     @property
-    def arrays(self) -> tuple[Ints, Places, Places, Frequencies]:
+    def arrays(self) -> tuple[Ints, Places, Frequencies, Entries]:
         """Return all that it consists of."""
-        return self.words, self.ends, self.at, self.frequencies
+        return self.words, self.ends, self.most, self.entries
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
-        """Return their size in memory, in bytes."""
-        return sum(array.nbytes for array in self.arrays)
+        """Return their size in memory, with entries that are kept twice, in bytes."""
+        common = int(np.count_nonzero(self._counts > LEADING * COMMON_SHARE))
+        return sum(array.nbytes for array in self.arrays) + common * LEADING * POSTING_BYTES
 
     @property
     def tokens(self) -> Ints:
@@ -53,24 +112,38 @@ class Postings:
         return self.words.repeat(self._counts)
 
     @property
+    def at(self) -> Ints:
+        """Return (p,) the memory of each entry."""
+        return positions_of(self.entries)
+
+    @property
+    def frequencies(self) -> Frequencies:
+        """Return (p,) how often each entry's memory has the word."""
+        return frequencies_of(self.entries)
+
+    @property
     def _counts(self) -> Ints:
         return np.diff(self.ends, prepend=0)
 
-    def of(self, tokens: Ints) -> tuple[Ints, Ints, Frequencies]:
-        """Return (f,) each: which of these tokens, which memory has it, and how often.
+    def holders(self, tokens: Ints) -> Ints:
+        """Return the memories that have any of these tokens, a memory perhaps more than once."""
+        places = zip(*(its.tolist() for its in self.bounds(tokens)), strict=True)
+        its = [self.entries[begin:end] for begin, end in places]
+        return positions_of(np.concatenate([_NO_ENTRIES, *its]))
 
-        One token's entries stand behind another's.
+    def leading(self, begin: int, end: int, parts: Floats) -> Entries:
+        """Return those of a word's entries that add most, by what each form adds.
+
+        Of common words they are found once.
         """
-        return self.entries(*self.bounds(tokens))
-
-    def entries(self, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Frequencies]:
-        """Return the same of tokens whose entries begin and end there."""
-        which = np.arange(len(begins)).repeat(ends - begins)
-        places = zip(begins.tolist(), ends.tolist(), strict=True)
-        slices = [slice(begin, end) for begin, end in places if begin < end]
-        at = np.concatenate([self.at[:0], *(self.at[part] for part in slices)])
-        frequencies = [self.frequencies[:0], *(self.frequencies[part] for part in slices)]
-        return which, at.astype(np.int64), np.concatenate(frequencies)
+        if (found := self._leading.get((begin, end))) is not None:
+            return found
+        its = self.entries[begin:end]
+        if len(its) > LEADING:
+            its = its[find_best(parts.take(forms_of(its)), LEADING)]
+        if end - begin > LEADING * COMMON_SHARE:
+            self._leading[begin, end] = its
+        return its
 
     def has(self, tokens: Ints) -> Bools:
         """Return which of these tokens have entries."""
@@ -83,32 +156,32 @@ class Postings:
         return int((ends - begins).sum())
 
     def keep(self, kept: Bools, moved: Ints | None) -> "Postings":
-        """Return those of memories that are kept, where these are now."""
+        """Return those of memories that are kept, where these are now, in the same order."""
         if not len(self) or (moved is None and kept.all()):
             return self
-        stay = kept[self.at]
-        at = self.at if moved is None else moved.astype(np.int32)[self.at]
+        at = self.at
+        stay, entries = kept[at], self.entries
+        if moved is not None:
+            entries = _pack(moved[at], forms_of(entries))
         if stay.all():
-            return Postings(self.words, self.ends, at, self.frequencies)
+            return replace(self, entries=entries)
         ends = np.cumsum(stay, dtype=np.int32)[self.ends - 1]
         has_any = np.diff(ends, prepend=0) > 0
-        return Postings(self.words[has_any], ends[has_any], at[stay], self.frequencies[stay])
+        return Postings(self.words[has_any], ends[has_any], self.most[has_any], entries[stay])
 
     def join(self, more: "Postings") -> "Postings":
-        """Return these and more; of one word's, those behind these."""
+        """Return these and more, of other memories."""
         if not len(self) or not len(more):
             return self if len(self) else more
         words = np.union1d(self.words, more.words)
-        counts = np.zeros(len(words), np.int64)
+        counts, most = np.zeros(len(words), np.int64), np.zeros(len(words), np.uint8)
         for part in (self, more):
-            counts[words.searchsorted(part.words)] += part._counts
-        places = self.bounds(more.words)[1].repeat(more._counts)
-        return Postings(
-            words,
-            counts.cumsum().astype(np.int32),
-            np.insert(self.at, places, more.at),
-            np.insert(self.frequencies, places, more.frequencies),
-        )
+            its = words.searchsorted(part.words)
+            counts[its] += part._counts
+            most[its] = np.maximum(most[its], part.most)
+        ends = counts.cumsum().astype(np.int32)
+        entries = self.entries.astype(np.result_type(self.entries, more.entries), copy=False)
+        return Postings(words, ends, most, np.insert(entries, self._places(more), more.entries))
 
     def bounds(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return (t,) where the entries of these tokens begin and end; for none, the same."""
@@ -121,20 +194,52 @@ class Postings:
         ends[here] = self.ends[at[here]]
         return begins, ends
 
+    def most_of(self, tokens: Ints) -> Frequencies:
+        """Return (t,) how often any memory has each of these tokens, at most."""
+        at = self.words.searchsorted(tokens)
+        at[at == len(self.words)] = 0
+        most = np.where(self.words[at] == tokens, self.most[at], 0)
+        return most.astype(np.uint8)
 
-def pack(tokens: Ints, at: Ints, frequencies: npt.NDArray[np.integer]) -> Postings:
-    """Return the postings of these (p,) tokens, memories and frequencies, in any order."""
-    order = np.argsort(tokens, kind="stable")
-    ordered = tokens[order]
-    is_last = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_last[:-1])
-    ends = np.flatnonzero(is_last)
-    return Postings(
-        ordered[ends],
-        (ends + 1).astype(np.int32),
-        at[order].astype(np.int32),
-        frequencies[order].astype(np.int16),
-    )
+    def _places(self, more: "Postings") -> Ints:
+        """Return (p,) before which of these each of more entries belongs, so that all ascend."""
+        low, high = (its.repeat(more._counts) for its in self.bounds(more.words))
+        if (self.entries[high - 1] < more.entries)[low < high].all():
+            return high  # as of newer memories
+        while (open_ := low < high).any():
+            middle = (low + high) >> 1
+            is_less = self.entries[np.minimum(middle, len(self) - 1)] < more.entries
+            low = np.where(open_ & is_less, middle + 1, low)
+            high = np.where(open_ & ~is_less, middle, high)
+        return low
 
 
-NO_POSTINGS: Final = pack(*(np.zeros(0, np.int64) for _ in range(3)))
+def pack(
+    tokens: Ints,
+    at: Ints,
+    frequencies: npt.NDArray[np.integer],
+    lengths: npt.NDArray[np.integer],
+) -> Postings:
+    """Return the postings of these (p,) tokens, memories, frequencies and lengths, in any order."""
+    forms = (_LENGTHS.searchsorted(lengths, side="right") - 1).clip(0) << _FREQUENCY_BITS
+    forms |= np.minimum(frequencies, FREQUENCY_MAX)
+    entries = _pack(at, forms)
+    is_in_order = (entries[1:] >= entries[:-1]).all()
+    order = np.argsort(tokens, kind="stable") if is_in_order else np.lexsort((entries, tokens))
+    ordered, entries = tokens[order], entries[order]
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    begins = np.flatnonzero(is_first)
+    ends = np.append(begins[1:], len(ordered)).astype(np.int32) if len(begins) else begins
+    most = np.maximum.reduceat(frequencies_of(entries), begins) if len(begins) else begins
+    return Postings(ordered[begins], ends.astype(np.int32), most.astype(np.uint8), entries)
+
+
+def _pack(at: Ints, forms: Ints) -> Entries:
+    """Return entries of four bytes each, as long as these have bits for all memories."""
+    is_narrow = int(at.max(initial=0)) >> (np.iinfo(np.uint32).bits - _BITS) == 0
+    entries: Entries = ((at << _BITS) | forms).astype(np.uint32 if is_narrow else np.uint64)
+    return entries
+
+
+NO_POSTINGS: Final = pack(*(np.zeros(0, np.int64) for _ in range(4)))

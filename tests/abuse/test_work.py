@@ -145,7 +145,9 @@ async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
 
     def sharing(memories: int, words: int) -> LoadedNamespace:
         at = np.tile(np.arange(memories), words)
-        postings = pack(np.repeat(np.arange(words), memories), at, np.ones(len(at), np.int64))
+        postings = pack(
+            np.repeat(np.arange(words), memories), at, *2 * [np.ones(len(at), np.int64)]
+        )
         its = replace(living(memories), words=np.full(memories, words, np.int16))
         return LoadedNamespace(1, memories, words, its, {}, (postings, NO_POSTINGS))
 

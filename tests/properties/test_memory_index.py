@@ -18,6 +18,7 @@ from relayer.database.memory_index import Counts, Differing, Page, Versions
 from relayer.memory_index import namespace
 from relayer.memory_index.codes import Asked
 from relayer.memory_index.namespace import LoadedNamespace, empty, update
+from relayer.memory_index.postings import Postings
 from relayer.memory_index.vector_rows import LANES
 from tests.memory_rows import memory_rows
 from tests.properties.drawn import few
@@ -113,6 +114,13 @@ def _touched(changed: Sequence[tuple[int, Any]], rows: Rows) -> Differing:
     return Differing(IndexMark(b"", rows.changes), rows.counts, seqs)
 
 
+def _ascends(postings: Postings) -> bool:
+    """Whether words do, and the memories of each, of which none has it more often than is told."""
+    pairs = list(zip(postings.tokens.tolist(), postings.at.tolist(), strict=True))
+    most = postings.most.repeat(np.diff(postings.ends, prepend=0))
+    return pairs == sorted(set(pairs)) and bool((postings.frequencies <= most).all())
+
+
 @few
 @given(CHANGES, st.integers(1, 9), st.booleans())
 @pytest.mark.parametrize("bounds", [(0, 0), (5, 12), (4_096, 0), (4_096, 65_536)])
@@ -131,6 +139,7 @@ def test_is_what_is_read_anew(
             before, held = held, rows.followed(held, now, cut)
             content = content_of(held)
             assert content == content_of(rows.read_anew())
+            assert all(_ascends(part) for part in held.postings)
             # Of one namespace two can be made, and neither writes where the other reads.
             rows.otherwise().followed(before, now, cut)
             earlier.append((held, content))
