@@ -119,10 +119,15 @@ def build_app(
         index_bytes=lambda: services.memory_index.size_bytes,
     )
 
-    callers = Callers(custody=storage.custody, resume_soon=services.sweeper.resume_soon)
+    callers = Callers(
+        custody=storage.custody,
+        resume_soon=services.sweeper.resume_soon,
+        note=services.ahead_loader.note,
+    )
 
     async def provide_access(request: Request[Any, Any, Any]) -> Access:
         access: Access = request.scope["state"][ACCESS]
+        services.ahead_loader.note(access)
         return access
 
     web = Web(
@@ -230,6 +235,6 @@ def _lifespan(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await close_all([services.memory_index, *models])
+            await close_all([services.ahead_loader, services.memory_index, *models])
 
     return lifespan

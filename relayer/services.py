@@ -52,6 +52,7 @@ from relayer.memories.runs import Runs
 from relayer.memories.sealed_episodes import SealedEpisodes
 from relayer.memories.states import StateChanger
 from relayer.memories.writer import Writer
+from relayer.memory_index.ahead import AheadLoader
 from relayer.memory_index.index import MemoryIndex
 from relayer.query.vectors import QueryEmbedder
 from relayer.recovery.collection import Collector
@@ -93,6 +94,7 @@ class Services:
     recaller: RecallService
     deep_recaller: DeepRecaller
     memory_index: MemoryIndex
+    ahead_loader: AheadLoader
     indexer: Indexer
     index_chooser: IndexChooser
     index_mover: IndexMover
@@ -194,6 +196,12 @@ def build_services(
             parts, recaller, within_s=deadline_of_looks(settings.request_timeout_s)
         ),
         memory_index=memory_index,
+        ahead_loader=AheadLoader(
+            database=database,
+            namespaces=namespaces,
+            index=memory_index,
+            job_keys=storage.custody.job_keys,
+        ),
         indexer=indexer,
         index_chooser=IndexChooser(ledger=storage.ledger, namespaces=namespaces),
         index_mover=mover,

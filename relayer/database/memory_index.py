@@ -9,6 +9,7 @@ Not here: holding it in memory (`relayer.memory_index`).
   an `xmin` may come again: restart it.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, get_args
@@ -19,12 +20,15 @@ import numpy.typing as npt
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Row
 from relayer.record import IMPORTANCES, Kind
+from relayer.sealed.bulk_opening import bytes_at, count_up
 from relayer.sealed.keys import AccountId
 
 KINDS: Final = get_args(Kind)
-_TOGETHER: Final = 128  # numbers whose memories come in one row
+RECORD_MAX: Final = 4 * 2**10  # bytes of a record that is read without asking for its size before
+VECTORS_EACH: Final = 2  # on average that are read without asking how many there are before
 _IMPORTANCE: Final = 1 << 8  # by which flags are shifted
 _KIND: Final = 1 << 12
+_WORDS: Final = 1 << 16
 _BETWEEN: Final = "\x1f"  # stands between two names of models
 
 
@@ -78,9 +82,8 @@ CROSS JOIN LATERAL (
 ) v
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 """
-# A string for each column of some memories: a row for each of them takes twice as long to read, and
-# so do long strings, which are copied as they grow. What is the same of almost all comes for the
-# others alone.
+# A string for each column: a row for each memory takes twice as long to read. What is the same of
+# almost all comes for the others alone, and small numbers share one.
 _FLAGS: Final = (
     "format = 'sealed'",
     "review IS NULL OR review = 'contradiction'",
@@ -89,14 +92,18 @@ _FLAGS: Final = (
     "source IS NOT NULL",
     "expires_at IS NOT NULL",
     "superseded_at IS NOT NULL",
+    "frequencies IS NULL AND cardinality(tokens) > 0",
 )
+_HAS_WORDS: Final = "frequencies IS NOT NULL"
 _ROWS: Final = f"""
        string_agg(int8send(seq), ''::bytea) AS seqs,
        string_agg(xidsend(xmin), ''::bytea) AS versions,
        string_agg(int4send(epoch), ''::bytea) AS epochs,
        string_agg(int4send({" + ".join(f"({f})::int * {1 << n}" for n, f in enumerate(_FLAGS))}
                            + {_code("importance", IMPORTANCES)} * {_IMPORTANCE}
-                           + {_code("kind", KINDS)} * {_KIND}), ''::bytea) AS flags,
+                           + {_code("kind", KINDS)} * {_KIND}
+                           + coalesce(octet_length(frequencies), 0) * {_WORDS}),
+                  ''::bytea) AS flags,
        string_agg(int4send(revision), ''::bytea) FILTER (WHERE {_FLAGS[3]}) AS revisions,
        string_agg(int8send(source), ''::bytea) FILTER (WHERE {_FLAGS[4]}) AS sources,
        string_agg(timestamptz_send(expires_at), ''::bytea) FILTER (WHERE {_FLAGS[5]}) AS expires,
@@ -108,61 +115,65 @@ _ROWS: Final = f"""
        string_agg(blob_id, ''::bytea) AS blobs,
        string_agg(uuid_send(coalesce(revision_of, memory_id)), ''::bytea) AS memory_ids,
        string_agg(coalesce(embedding_model, ''), E'{_BETWEEN}') AS models,
-       string_agg(index_record, ''::bytea) AS records,
+       string_agg(array_send(tokens), ''::bytea) FILTER (WHERE {_HAS_WORDS}) AS tokens,
+       string_agg(frequencies, ''::bytea) AS frequencies,
+       string_agg(int2send(word_count), ''::bytea) FILTER (WHERE {_HAS_WORDS}) AS lengths,
        string_agg(int4send(coalesce(octet_length(index_record), 0)), ''::bytea) AS record_sizes
 """
 _MEMORIES: Final = f"""
-SELECT min(seq) AS first, {_ROWS}
+SELECT string_agg(index_record, ''::bytea) AS records, {_ROWS}
 FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq = ANY ($3)
-GROUP BY seq / {_TOGETHER}
 """
-# The state and the newest memories in one, as far as they take no more bytes than may be read; the
-# first of them alone may take more.
+# The state and the newest memories in one, large records left out.
 _NEWEST: Final = f"""
-WITH newest AS (
-    SELECT m.*, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS bytes
-    FROM (SELECT *, xmin, $5::int + coalesce(octet_length(index_record), 0) AS size
-          FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq < $3
-          ORDER BY seq DESC LIMIT $4) m
-), read AS (
-    SELECT min(seq) AS first, {_ROWS}
-    FROM newest WHERE bytes <= $6 OR (bytes = size AND bytes <= $7)
-    GROUP BY seq / {_TOGETHER}
-)
 SELECT a.receipt_head, a.receipt_seq + a.index_changes AS number, n.memory_count, n.word_count,
        (SELECT max(seq) FROM memories
         WHERE account_id = $1 AND namespace_id = $2 AND seq < coalesce(r.first, $3)) AS rest, r.*
 FROM accounts a
 JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = $2
-LEFT JOIN read r ON true
+CROSS JOIN (
+    SELECT min(seq) AS first,
+           string_agg(index_record, ''::bytea)
+               FILTER (WHERE octet_length(index_record) <= {RECORD_MAX}) AS records, {_ROWS}
+    FROM (SELECT *, xmin FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq < $3
+          ORDER BY seq DESC LIMIT $4) m
+) r
 WHERE a.account_id = $1
 """
-# Vectors as one string of big-endian halves after four bytes each, as their type is sent.
-_VECTORS: Final = """
-SELECT v.epoch, v.model, string_agg(int8send(m.seq), ''::bytea) AS seqs,
-       string_agg(halfvec_send(v.embedding), ''::bytea) AS packed
-FROM memories m JOIN vectors v ON v.account_id = $1 AND v.memory_id = m.memory_id
-WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
-GROUP BY v.epoch, v.model
-"""
-_POSTINGS: Final = """
-SELECT string_agg(int8send(w.token), ''::bytea) AS tokens,
-       string_agg(int8send(w.seq), ''::bytea) AS seqs,
-       string_agg(int2send(w.frequency), ''::bytea) AS frequencies,
-       string_agg(int2send(w.word_count), ''::bytea) AS lengths
-FROM (SELECT t.token, m.seq, get_byte(m.frequencies, t.place::int - 1)::smallint AS frequency,
-             m.word_count
-      FROM memories m CROSS JOIN LATERAL unnest(m.tokens) WITH ORDINALITY AS t (token, place)
-      WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
-        AND m.frequencies IS NOT NULL
-      UNION ALL
-      SELECT t.token, m.seq, p.frequency, p.word_count
+
+
+def _vectors(which: str, most: str) -> str:
+    """Return SQL for the vectors of memories, as one string of big-endian halves after four bytes
+    each: so their type is sent.
+
+    They are looked up by memory: joined, all of an account's might be looked through for a page.
+    """
+    return f"""
+SELECT epoch, model, string_agg(int8send(seq), ''::bytea) AS seqs,
+       string_agg(halfvec_send(embedding), ''::bytea) AS packed
+FROM (SELECT m.seq, v.epoch, v.model, v.embedding
       FROM memories m
-      CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
-      JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
-                     AND p.memory_id = m.memory_id
-      WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
-        AND m.frequencies IS NULL) w
+      CROSS JOIN LATERAL (
+          SELECT epoch, model, embedding FROM vectors
+          WHERE account_id = $1 AND memory_id = m.memory_id OFFSET 0
+      ) v
+      WHERE m.account_id = $1 AND m.namespace_id = $2 AND {which} LIMIT {most}) found
+GROUP BY epoch, model
+"""
+
+
+_VECTORS: Final = _vectors("m.seq = ANY ($3)", "ALL")
+_VECTORS_BETWEEN: Final = _vectors("m.seq BETWEEN $3 AND $4 AND m.index_record IS NULL", "$5")
+_POSTINGS: Final = """
+SELECT string_agg(int8send(p.token), ''::bytea) AS tokens,
+       string_agg(int8send(m.seq), ''::bytea) AS seqs,
+       string_agg(int2send(p.frequency), ''::bytea) AS frequencies,
+       string_agg(int2send(p.word_count), ''::bytea) AS lengths
+FROM memories m
+CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
+JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
+               AND p.memory_id = m.memory_id
+WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3) AND m.frequencies IS NULL
 """
 Vectors = npt.NDArray[np.number[Any]]
 Ints = npt.NDArray[np.int64]
@@ -170,6 +181,8 @@ Bools = npt.NDArray[np.bool_]
 Seconds = npt.NDArray[np.float64]
 STEPS_MAX: Final = 500  # so many look at fewer rows than all of a namespace that is worth holding
 _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
+_ARRAY_HEADER: Final = 20  # bytes in front of each array that is sent
+_ELEMENT: Final = 12  # bytes of each number in it
 _KEY_BYTES: Final = 32  # of a writer, and of a blob's name
 _SECOND: Final = 1_000_000  # microseconds
 _EPOCH_US: Final = 946_684_800 * _SECOND  # from 1970 to 2000, from which times count
@@ -220,6 +233,13 @@ class Extent:
     postings: npt.NDArray[np.int64]
     records: npt.NDArray[np.int64]
 
+    def join(self, other: "Extent") -> "Extent":
+        """Return the extent of these and others."""
+        columns = [np.concatenate([getattr(one, f.name) for one in (self, other)])
+                   for f in fields(self)]  # fmt: skip
+        order = np.argsort(columns[0])
+        return Extent(*(column[order] for column in columns))
+
 
 @dataclass(frozen=True)
 class MemoryRows:
@@ -269,37 +289,6 @@ class MemoryRows:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """The limits of one reading.
-
-    Attributes:
-        rows: at most.
-        row_bytes: that each takes beside its record.
-        bytes: that all take at most.
-        bytes_of_one: the same of the newest alone, if that is more.
-    """
-
-    rows: int
-    row_bytes: int
-    bytes: int
-    bytes_of_one: int
-
-
-@dataclass(frozen=True)
-class Newest:
-    """Rows of a namespace that are older than a number, the newest of them, at one state.
-
-    Attributes:
-        rest: the newest number that is older than all of these; None where none is.
-    """
-
-    mark: IndexMark
-    counts: Counts
-    memories: MemoryRows
-    rest: int | None
-
-
-@dataclass(frozen=True)
 class Page:
     """The index data of some memories.
 
@@ -318,11 +307,59 @@ class Page:
     lengths: npt.NDArray[np.int16]
 
     @property
+    def extent(self) -> Extent:
+        """Return the amounts that each of its memories has."""
+        seqs = self.memories.seq
+        postings = np.bincount(seqs.searchsorted(self.seqs), minlength=len(seqs))
+        vectors, numbers = np.zeros_like(seqs), np.zeros_like(seqs)
+        for its, found in self.vectors.values():
+            counts = np.bincount(seqs.searchsorted(its), minlength=len(seqs))
+            vectors += counts
+            numbers += counts * found.shape[1]
+        return Extent(seqs, vectors, numbers, postings, self.memories.record_sizes)
+
+    def only(self, wanted: Bools) -> "Page":
+        """Return the page of these memories alone."""
+        if wanted.all():
+            return self
+        seqs = self.memories.seq[wanted]
+        words, vectors = np.isin(self.seqs, seqs), {}
+        for scope, (its, found) in self.vectors.items():
+            stays = np.isin(its, seqs)
+            if stays.any():
+                vectors[scope] = its[stays], found[stays]
+        return Page(
+            memories=_at(self.memories, np.flatnonzero(wanted)),
+            vectors=vectors,
+            tokens=self.tokens[words],
+            seqs=self.seqs[words],
+            frequencies=self.frequencies[words],
+            lengths=self.lengths[words],
+        )
+
+    @property
     def size_bytes(self) -> int:
         """Return the size of its arrays, in bytes."""
         postings = (self.tokens, self.seqs, self.frequencies, self.lengths)
         vectors = [array for pair in self.vectors.values() for array in pair]
         return sum(array.nbytes for array in (*postings, *vectors))
+
+
+@dataclass(frozen=True)
+class Newest:
+    """Memories of a namespace that are older than a number, the newest of them, at one state.
+
+    Attributes:
+        page: those that take little each.
+        apart: numbers of the others, ascending, whose extent is not known.
+        rest: the newest number that is older than all of these; None where none is.
+    """
+
+    mark: IndexMark
+    counts: Counts
+    page: Page
+    apart: Ints
+    rest: int | None
 
 
 async def count(connection: Connection, account: AccountId, namespace_id: int) -> int | None:
@@ -375,100 +412,128 @@ async def extent(
 
 
 async def newest(
-    connection: Connection, account: AccountId, namespace_id: int, before: int, bounds: Bounds
+    connection: Connection, account: AccountId, namespace_id: int, before: int, count: int
 ) -> Newest | None:
-    """Return the newest rows before a number within the bounds; None when it is not there."""
-    arguments = (bounds.rows, bounds.row_bytes, bounds.bytes, bounds.bytes_of_one)
-    found = await connection.fetch(_NEWEST, account, namespace_id, before, *arguments)
-    if not found:
+    """Return so many of the newest memories before a number; None for no namespace.
+
+    What may be large is left to be read apart, so that all of it takes a few megabytes.
+    """
+    row = await connection.fetchrow(_NEWEST, account, namespace_id, before, count)
+    if row is None:
         return None
-    last = min(found, key=_first)
-    return Newest(*_state(last), _memories(found), last["rest"])
+    page, has_rows = _page(row)
+    memories = page.memories
+    is_apart = has_rows | (memories.record_sizes > RECORD_MAX)
+    searched = memories.seq[memories.record_sizes == 0]
+    if len(searched):
+        most, bounds = VECTORS_EACH * count, (int(searched[0]), int(searched[-1]))
+        vectors = await connection.fetch(_VECTORS_BETWEEN, account, namespace_id, *bounds, most)
+        page = replace(page, vectors={(v["epoch"], v["model"]): _unpack(v) for v in vectors})
+        if sum(len(its) for its, _ in page.vectors.values()) >= most:
+            is_apart |= memories.record_sizes == 0
+    return Newest(*_state(row), page.only(~is_apart), memories.seq[is_apart], row["rest"])
 
 
 async def page(
     connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
 ) -> Page:
     """Read the index data of these memories."""
-    memories = _memories(await connection.fetch(_MEMORIES, account, namespace_id, seqs))
-    rest = memories.seq[memories.record_sizes == 0].tolist()
-    if not rest:
-        return page_of_records(memories)
-    vectors = await connection.fetch(_VECTORS, account, namespace_id, rest)
+    row = await connection.fetchrow(_MEMORIES, account, namespace_id, seqs)
+    assert row is not None
+    page, has_rows = _page(row)
+    rest = page.memories.seq[page.memories.record_sizes == 0].tolist()
+    if rest:
+        vectors = await connection.fetch(_VECTORS, account, namespace_id, rest)
+        page = replace(page, vectors={(v["epoch"], v["model"]): _unpack(v) for v in vectors})
+    if not has_rows.any():
+        return page
+    rest = page.memories.seq[has_rows].tolist()
     postings = await connection.fetchrow(_POSTINGS, account, namespace_id, rest)
     assert postings is not None
-    return Page(
-        memories=memories,
-        vectors={(row["epoch"], row["model"]): _unpack(row) for row in vectors},
-        tokens=_numbers(postings["tokens"], ">i8"),
-        seqs=_numbers(postings["seqs"], ">i8"),
-        frequencies=_numbers(postings["frequencies"], ">i2").astype(np.int16),
-        lengths=_numbers(postings["lengths"], ">i2").astype(np.int16),
+    return replace(
+        page,
+        tokens=np.concatenate([page.tokens, _numbers(postings["tokens"], ">i8")]),
+        seqs=np.concatenate([page.seqs, _numbers(postings["seqs"], ">i8")]),
+        frequencies=np.concatenate(
+            [page.frequencies, _numbers(postings["frequencies"], ">i2").astype(np.int16)]
+        ),
+        lengths=np.concatenate(
+            [page.lengths, _numbers(postings["lengths"], ">i2").astype(np.int16)]
+        ),
     )
 
 
-def page_of_records(memories: MemoryRows) -> Page:
-    """Return the page of memories that have nothing but records."""
-    none, nothing = np.zeros(0, np.int64), np.zeros(0, np.int16)
-    return Page(memories, {}, none, none, nothing, nothing)
-
-
-def _first(row: Row) -> int:
-    first: int | None = row["first"]
-    return first or 0
-
-
-def _memories(rows: Sequence[Row]) -> MemoryRows:
-    """Return the memories of these rows, some together in each."""
-    rows = sorted((row for row in rows if row["seqs"] is not None), key=_first)
-
-    def join(name: str) -> bytes:
-        return b"".join(row[name] or b"" for row in rows)
-
-    flags = _numbers(join("flags"), ">i4")
-    is_sealed, is_kept, is_counted, is_later, is_sourced, expires, superseded = (
+def _page(row: Row | Mapping[str, Any]) -> tuple[Page, Bools]:
+    """Return the page of a row that has columns of memories, and whose words are rows elsewhere."""
+    sent = row["flags"] or b""
+    flags = _numbers(sent, ">i4")
+    is_sealed, is_kept, is_counted, is_later, is_sourced, expires, superseded, has_rows = (
         flags & 1 << bit > 0 for bit in range(len(_FLAGS))
     )
-    sizes = _numbers(join("record_sizes"), ">i4")
-    writers = np.frombuffer(join("writers"), np.uint8).reshape(-1, _KEY_BYTES)
-    models, model = _distinct(_BETWEEN.join(row["models"] for row in rows), len(flags))
+    sizes = _numbers(row["record_sizes"], ">i4")
+    records = row["records"] or b""
+    held = np.where(sizes <= RECORD_MAX, sizes, 0) if len(records) < sizes.sum() else sizes
+    writers = np.frombuffer(row["writers"] or b"", np.uint8).reshape(-1, _KEY_BYTES)
+    models, model = _distinct(row["models"] or "", len(flags))
     never = np.full(len(flags), np.inf)
-    return _in_order(
-        MemoryRows(
-            seq=_numbers(join("seqs"), ">i8"),
-            version=_numbers(join("versions"), ">u4"),
-            epoch=_numbers(join("epochs"), ">i4"),
-            revision=_where(is_later, _numbers(join("revisions"), ">i4"), np.ones_like(flags)),
-            is_sealed=is_sealed,
-            is_kept=is_kept,
-            is_counted=is_counted,
-            importance=_places(flags // _IMPORTANCE % (_KIND // _IMPORTANCE), IMPORTANCES),
-            kind=_places(flags // _KIND, KINDS),
-            writer=np.ascontiguousarray(writers[:, :8]).view(">i8")[:, 0].astype(np.int64),
-            source=_where(is_sourced, _numbers(join("sources"), ">i8"), np.zeros_like(flags)),
-            is_sourced=is_sourced,
-            moment=_seconds(join("moments")),
-            expires=_where(expires, _seconds(join("expires")), never),
-            stored=_seconds(join("stored")),
-            superseded=_where(superseded, _seconds(join("superseded")), never),
-            blob_id=np.frombuffer(join("blobs"), f"V{_KEY_BYTES}"),
-            memory_id=np.frombuffer(join("memory_ids"), "V16"),
-            model=model,
-            record_begins=sizes.cumsum() - sizes,
-            record_sizes=sizes,
-            length=np.zeros_like(flags),
-            models=models,
-            records=join("records"),
-        )
+    rows = MemoryRows(
+        seq=_numbers(row["seqs"], ">i8"),
+        version=_numbers(row["versions"], ">u4"),
+        epoch=_numbers(row["epochs"], ">i4"),
+        revision=_where(is_later, _numbers(row["revisions"], ">i4"), np.ones_like(flags)),
+        is_sealed=is_sealed,
+        is_kept=is_kept,
+        is_counted=is_counted,
+        importance=_places(flags // _IMPORTANCE % (_KIND // _IMPORTANCE), IMPORTANCES),
+        kind=_places(flags // _KIND % (_WORDS // _KIND), KINDS),
+        writer=np.ascontiguousarray(writers[:, :8]).view(">i8")[:, 0].astype(np.int64),
+        source=_where(is_sourced, _numbers(row["sources"], ">i8"), np.zeros_like(flags)),
+        is_sourced=is_sourced,
+        moment=_seconds(row["moments"]),
+        expires=_where(expires, _seconds(row["expires"]), never),
+        stored=_seconds(row["stored"]),
+        superseded=_where(superseded, _seconds(row["superseded"]), never),
+        blob_id=np.frombuffer(row["blobs"] or b"", f"V{_KEY_BYTES}"),
+        memory_id=np.frombuffer(row["memory_ids"] or b"", "V16"),
+        model=model,
+        record_begins=held.cumsum() - held,
+        record_sizes=sizes,
+        length=np.zeros_like(flags),
+        models=models,
+        records=records,
     )
-
-
-def _in_order(rows: MemoryRows) -> MemoryRows:
-    """Return the rows ascending by number: they come as an index gives them, if they want."""
+    counts = flags // _WORDS
+    lengths = _numbers(row["lengths"], ">i2").astype(np.int16)
+    page = Page(
+        memories=rows,
+        vectors={},
+        tokens=_tokens(row["tokens"] or b"", counts),
+        seqs=rows.seq.repeat(counts),
+        frequencies=np.frombuffer(row["frequencies"] or b"", np.uint8).astype(np.int16),
+        lengths=lengths.repeat(counts[counts > 0]),
+    )
     steps = np.diff(rows.seq)
     if (steps > 0).all():
-        return rows
-    return _at(rows, np.argsort(rows.seq))
+        return page, has_rows
+    # They come as an index gives them, newest first.
+    order = np.argsort(rows.seq)
+    return replace(page, memories=_at(rows, order)), has_rows[order]
+
+
+def _tokens(sent: bytes, counts: Ints) -> Ints:
+    """Return the tokens of arrays that have so many each, where any.
+
+    An array is sent as five numbers of four bytes, the fourth of which counts it, and each token
+    as its size and itself.
+    """
+    counts = counts[counts > 0]
+    sizes = _ARRAY_HEADER + _ELEMENT * counts
+    begins = sizes.cumsum() - sizes
+    if len(sent) != sizes.sum():
+        raise ValueError("words without frequencies")
+    places = (begins + _ARRAY_HEADER).repeat(counts) + _ELEMENT * count_up(counts)
+    elements = bytes_at(sent, places, _ELEMENT)[:, _ELEMENT - 8 :]
+    return np.ascontiguousarray(elements).view(">i8")[:, 0].astype(np.int64)
 
 
 def _at(rows: MemoryRows, places: Ints) -> MemoryRows:
@@ -531,4 +596,4 @@ def _unpack(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
     return seqs, sent[:, _HALF_HEADER:].view(">f2")
 
 
-NO_MEMORIES: Final = _memories(())
+NO_PAGE: Final = _page(defaultdict(lambda: None))[0]

@@ -23,6 +23,10 @@ WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
 ORDER BY n.name, k.epoch
 """
 
+_LATEST: Final = """
+SELECT name FROM namespaces WHERE account_id = $1 AND memory_count > 0
+ORDER BY updated_at DESC LIMIT $2
+"""
 _SUMMARIES: Final = """
 SELECT n.namespace_id, n.name, n.memory_count, n.storage_bytes, n.index_bytes, n.updated_at,
        n.ttl_s, n.sealed_index, n.index_moves, k.epochs, k.key_ids
@@ -115,6 +119,12 @@ UPDATE accounts a
 SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes, index_bytes = m.index_bytes
 FROM memory m, episode e WHERE a.account_id = $1
 """
+
+
+async def find_latest(database: Database, account: AccountId, limit: int) -> list[str]:
+    """Return the names of those namespaces with memories that were written last."""
+    rows = await database.fetch(_LATEST, account, limit)
+    return [row["name"] for row in rows]
 
 
 async def summaries(

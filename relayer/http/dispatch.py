@@ -138,9 +138,12 @@ class Callers:
         *,
         custody: Custody,
         resume_soon: Callable[[AccountId, Sequence[Namespace]], None],
+        note: Callable[..., None],
     ) -> None:
+        """`note` is told of each request, and whether it `has_lent` a key."""
         self._custody = custody
         self._resume_soon = resume_soon
+        self._note = note
 
     async def provide(self, request: Request[Any, Any, Any]) -> Caller:
         """Return who asks; what waited for keys that the request lends goes on soon."""
@@ -149,6 +152,7 @@ class Callers:
         if learned:
             held = await self._custody.held_namespaces(access.account)
             self._resume_soon(access.account, held)
+        self._note(access, has_lent=learned)
         return Caller(access, keys)
 
 

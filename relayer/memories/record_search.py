@@ -12,7 +12,7 @@ from relayer.errors import Unavailable
 from relayer.memories.opener import Caller
 from relayer.memory_index.holders import find_alike, find_holders
 from relayer.memory_index.namespace import LoadedNamespace
-from relayer.memory_index.sealed import SealedNamespaces
+from relayer.memory_index.sealed import WHOLE_WAIT_S, SealedNamespaces
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.tenants.namespaces import Namespaces
@@ -53,7 +53,7 @@ class RecordSearch:
             for name, entry in zip(namespaces, found, strict=True)
             if entry is not None
         }
-        loaded = await self._sealed.load(caller.access, keys)
+        loaded = await self._sealed.load(caller.access, keys, wait_s=WHOLE_WAIT_S)
         seqs: list[int] = []
         for one, own in zip(_whole(loaded), keys.values(), strict=True):
             filters = [index.filters(key, tags=tags, source=source) for key in own]
@@ -81,7 +81,9 @@ class RecordSearch:
         by_memory: dict[tuple[uuid.UUID, int], set[int]] = defaultdict(set)
         for memory, epoch, token in words:
             by_memory[memory, epoch].add(token)
-        [loaded] = _whole([await self._sealed.load_one(account, namespace_id, keys)])
+        [loaded] = _whole(
+            [await self._sealed.load_one(account, namespace_id, keys, wait_s=WHOLE_WAIT_S)]
+        )
         return [
             (memory, seq)
             for (memory, epoch), tokens in by_memory.items()

@@ -32,10 +32,22 @@ from relayer.database.pool import Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe, warn
-from relayer.memory_index.namespace import LoadedNamespace, empty
-from relayer.memory_index.reading import IndexKey, apply_changes, read_changes, read_pages
+from relayer.memory_index.namespace import LoadedNamespace
+from relayer.memory_index.reading import (
+    IndexKey,
+    apply_changes,
+    load_whole,
+    read_changes,
+    read_pages,
+)
 from relayer.memory_index.rows import RecentRows
-from relayer.memory_index.sealed import BYTES_A_MEMORY, NOBODY, Opens, SealedNamespaces
+from relayer.memory_index.sealed import (
+    AHEAD_SHARE,
+    BYTES_A_MEMORY,
+    NOBODY,
+    Opens,
+    SealedNamespaces,
+)
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import count_lookups
 from relayer.tenants.accounts import Access
@@ -58,13 +70,14 @@ LARGE_SHARE: Final = 16  # of the room: what takes more is held by one of severa
 @dataclass
 class _Entry:
     """A namespace, the mark of the state it was read in, those of requests it is new enough for,
-    the number of the last recall that asked for it, and how often in a row the database was away
-    when it had to be brought up to date."""
+    the number of the last recall that asked for it, whether it was loaded before any did, and how
+    often in a row the database was away when it had to be brought up to date."""
 
     loaded: LoadedNamespace
     mark: IndexMark
     marks: deque[IndexMark]
     asked_by: int = 0
+    is_ahead: bool = False
     missed: int = 0
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,6 +95,7 @@ class MemoryIndex:
             database=database,
             bytes_max=self._whole_bytes_max,
             make_room=self._make_room,
+            free=lambda: self.free_bytes,
             affinity=affinity,
             large_bytes=bytes_max // LARGE_SHARE,
         )
@@ -108,6 +122,15 @@ class MemoryIndex:
         return self._bytes + self._rows.size_bytes + self.sealed.size_bytes
 
     @property
+    def free_bytes(self) -> int:
+        """Return the bytes that no namespace takes."""
+        return self._whole_bytes_max - self.sealed.size_bytes - self._bytes
+
+    def has_room_for(self, account: AccountId) -> bool:
+        """Return true if more may be loaded here that nobody has asked for yet."""
+        return self.free_bytes > 0 and not self._affinity.is_elsewhere(account)
+
+    @property
     def _bytes_max(self) -> int:
         """Return the room beside namespaces that are sealed, which no statement could search."""
         return max(self._whole_bytes_max - self.sealed.size_bytes, 0)
@@ -129,7 +152,7 @@ class MemoryIndex:
             if entry is None:
                 self._note(key, mark)
             else:
-                entry.asked_by = self._recalls
+                entry.asked_by, entry.is_ahead = self._recalls, False
                 self._entries.move_to_end(key)
         found = []
         for key, entry in zip(keys, entries, strict=True):
@@ -197,6 +220,15 @@ class MemoryIndex:
         if not made.cancelled() and (error := made.exception()) is not None:
             extra = {"event": "resident.failed", "exception": describe(error)}
             log.error("lists of vectors were not made", extra=extra)
+
+    async def load_ahead(self, account: AccountId, namespace_id: int) -> None:
+        """Load a namespace that nobody has asked for yet, if there is free room for it."""
+        key = (account, namespace_id)
+        if key in self._entries or key in self._reading:
+            return
+        task = self._reading[key] = asyncio.create_task(self._load_ahead(key))
+        task.add_done_callback(lambda _: self._reading.pop(key, None))
+        await asyncio.wait({task})
 
     async def release(self, opens: Opens) -> None:
         """Let go of what other processes hold, and of sealed indexes without keys, by `opens`."""
@@ -304,10 +336,28 @@ class MemoryIndex:
         self._asked.pop(key, None)
         self._make_room()
 
-    async def _whole(self, key: IndexKey, bytes_max: int) -> _Entry | None:
+    async def _load_ahead(self, key: IndexKey) -> None:
+        try:
+            whole = await self._whole(key, self._room_ahead, is_ahead=True)
+        except Exception as error:  # it is read once somebody asks
+            self._fail(key, error)
+            return
+        if whole is not None and whole.loaded.size_bytes <= self._room_ahead:
+            whole.is_ahead = True
+            self._entries[key] = whole
+            self._entries.move_to_end(key, last=False)
+            self._bytes += whole.loaded.size_bytes
+
+    @property
+    def _room_ahead(self) -> int:
+        ahead = sum(its.loaded.size_bytes for its in self._entries.values() if its.is_ahead)
+        return min(self.free_bytes, self._whole_bytes_max // AHEAD_SHARE - ahead)
+
+    async def _whole(
+        self, key: IndexKey, bytes_max: int, *, is_ahead: bool = False
+    ) -> _Entry | None:
         """Return the namespace; None where it surely takes more than that."""
         entry = self._entries.get(key)
-        before = empty(key[1]) if entry is None else entry.loaded
         async with self._database.snapshot() as connection:
             memories = await rows.count(connection, *key)
             if memories is None or memories * BYTES_A_MEMORY > bytes_max:
@@ -316,14 +366,19 @@ class MemoryIndex:
                 self._affinity.pin(key[0])
             if self._affinity.is_elsewhere(key[0]):
                 return None
+            if entry is None:
+                whole = await load_whole(connection, key, bytes_max, is_ahead=is_ahead)
+                if whole is None:
+                    return None
+                return _Entry(*whole, deque([whole[1]], maxlen=MARKS_MAX))
             there = await rows.versions(connection, *key)
             if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:
                 return None
-            now = before.compare(there)
+            now = entry.loaded.compare(there)
             pages = await read_pages(connection, key, now.seqs, bytes_max)
         if pages is None:
             return None
-        loaded = await apply_changes(before, now, pages)
+        loaded = await apply_changes(entry.loaded, now, pages)
         return _Entry(loaded, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _room(self, key: IndexKey, asked_by: int) -> int:

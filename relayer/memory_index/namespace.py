@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memory_index import (
-    NO_MEMORIES,
+    NO_PAGE,
     Differing,
     Extent,
     Page,
+    Vectors,
     Versions,
-    page_of_records,
 )
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages
 from relayer.memory_index.postings import (
@@ -32,12 +32,14 @@ from relayer.memory_index.postings import (
     pack,
 )
 from relayer.memory_index.vector_rows import estimate_bytes
+from relayer.sealed.index_record import quantise
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 WORD_SHARE: Final = 4  # entries that share a word, as is estimated
+QUANTISED_AT_ONCE: Final = 256  # vectors
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
 
 
@@ -171,7 +173,7 @@ def empty(namespace_id: int) -> LoadedNamespace:
         namespace_id,
         documents=0,
         words=0,
-        memories=_columns(page_of_records(NO_MEMORIES)),
+        memories=_columns(NO_PAGE),
         passages={},
         postings=(NO_POSTINGS, NO_POSTINGS),
     )
@@ -200,8 +202,9 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
     kept = np.ones(len(old), bool)
     kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
-    memories = join([stay, *map(_columns, pages)])
-    if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
+    parts = [part for part in (stay, *map(_columns, pages)) if len(part)]
+    memories = join(sorted(parts, key=lambda part: int(part.seq[0])) or [stay])
+    if not (np.diff(memories.seq) > 0).all():  # else only newer or older ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
     seqs = memories.seq
     moved = None  # where the kept ones are now, if not where they were
@@ -215,6 +218,25 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
         passages=_merge_passages(before, pages, seqs, kept, moved),
         postings=_merge_postings(before, pages, seqs, kept, moved),
     )
+
+
+def quantise_pages(pages: Sequence[Page]) -> list[Page]:
+    """Return pages with vectors as they are held, which take half as much."""
+    return [
+        replace(page, vectors={scope: (seqs, _quantised(its))
+                               for scope, (seqs, its) in page.vectors.items()})
+        for page in pages
+    ]  # fmt: skip
+
+
+def _quantised(vectors: Vectors) -> Vectors:
+    """Return vectors as they are held: a few at once, so that larger numbers stay in a cache."""
+    if vectors.dtype == np.int8:
+        return vectors
+    found = np.empty(vectors.shape, np.int8)
+    for at in range(0, len(vectors), QUANTISED_AT_ONCE):
+        found[at : at + QUANTISED_AT_ONCE] = quantise(vectors[at : at + QUANTISED_AT_ONCE])
+    return found
 
 
 def short(key: bytes) -> int:

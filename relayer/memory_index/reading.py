@@ -5,55 +5,137 @@ Not here: which namespaces are read and when (`index.py`, `sealed.py`), the stat
 """
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from relayer.database import memory_index as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection
-from relayer.memory_index.namespace import Ints, LoadedNamespace, estimate_sizes, row_bytes, update
+from relayer.memory_index.namespace import (
+    Ints,
+    LoadedNamespace,
+    empty,
+    estimate_sizes,
+    quantise_pages,
+    update,
+)
 from relayer.sealed.keys import AccountId
 
 IndexKey = tuple[AccountId, int]  # account, number of a namespace
 
+ALL: Final = 2**63 - 1  # before which all numbers are
 PAGE: Final = 2_000  # memories read at once
 PAGE_BYTES: Final = 8 * 2**20  # that these take in memory, unless one alone takes more
 COPIED_AT_ONCE_MAX: Final = 2_000  # memories that are copied on the loop itself
 COPIED_BYTES_AT_ONCE_MAX: Final = 4 * 2**20  # that these take
 
 
+@dataclass(frozen=True)
+class Part:
+    """Memories of a namespace that were read together, at one state.
+
+    Attributes:
+        seqs: their numbers, ascending.
+        pages: what finds them; None where even the first had no room.
+        size_bytes: what they will take in memory, as is estimated.
+        before: all others have lower numbers; 0 where there is none.
+    """
+
+    mark: IndexMark
+    counts: rows.Counts
+    seqs: Ints
+    pages: Sequence[rows.Page] | None
+    size_bytes: int
+    before: int
+
+
 async def read_pages(
     connection: Connection, key: IndexKey, seqs: Ints, bytes_max: int
 ) -> list[rows.Page] | None:
     """Read the pages of these memories; None, and none of it read, where they take more."""
-    cuts: list[Ints] = []
-    for at in range(0, len(seqs), PAGE):
-        extent = await rows.extent(connection, *key, seqs[at : at + PAGE].tolist())
-        sizes = estimate_sizes(extent, among=len(seqs))
-        bytes_max -= int(sizes.sum())
-        if bytes_max < 0:
-            return None
-        cuts += _cut(extent.seqs, sizes)
+    extents = await _extents(connection, key, seqs)
+    sizes = estimate_sizes(extents, among=len(seqs))
+    if sizes.sum() > bytes_max:
+        return None
+    cuts = list(_cut(extents.seqs, sizes))
     return [await rows.page(connection, *key, cut.tolist()) for cut in cuts]
 
 
 async def read_newest(
     connection: Connection, key: IndexKey, before: int, count: int, bytes_max: int
-) -> tuple[rows.Newest, list[rows.Page] | None] | None:
-    """Read so many of the newest memories before a number; no pages where they take more.
+) -> Part | None:
+    """Read so many of the newest memories before a number, or as many as take no more bytes.
 
     Returns None where the namespace is not there.
     """
-    bounds = rows.Bounds(count, row_bytes(), min(bytes_max, PAGE_BYTES), bytes_max)
-    newest = await rows.newest(connection, *key, before, bounds)
+    newest = await rows.newest(connection, *key, before, count)
     if newest is None:
         return None
-    memories = newest.memories
-    if not len(memories) and newest.rest is not None:
-        return newest, None
-    if memories.record_sizes.all():
-        return newest, [rows.page_of_records(memories)]
-    return newest, await read_pages(connection, key, memories.seq, bytes_max)
+    extent = newest.page.extent
+    if len(newest.apart):
+        extent = extent.join(await _extents(connection, key, newest.apart))
+    sizes = estimate_sizes(extent, among=newest.counts.memory_count)
+    fits = sizes[::-1].cumsum()[::-1] <= bytes_max
+    seqs, rest = extent.seqs[fits], newest.rest
+    if not fits.all():
+        rest = int(extent.seqs[~fits][-1])
+    pages = None
+    if len(seqs) or rest is None:
+        page = newest.page.only(np.isin(newest.page.memories.seq, seqs))
+        is_apart = np.isin(seqs, newest.apart)
+        cuts = list(_cut(seqs[is_apart], sizes[fits][is_apart]))
+        pages = [page, *[await rows.page(connection, *key, cut.tolist()) for cut in cuts]]
+    size_bytes = int(sizes[fits].sum())
+    before = 0 if rest is None else rest + 1
+    return Part(newest.mark, newest.counts, seqs, pages, size_bytes, before)
+
+
+async def _extents(connection: Connection, key: IndexKey, seqs: Ints) -> rows.Extent:
+    """Return the extent of these memories, asked for a page at a time."""
+    found = rows.NO_PAGE.extent
+    for at in range(0, len(seqs), PAGE):
+        some = seqs[at : at + PAGE].tolist()
+        found = found.join(await rows.extent(connection, *key, some))
+    return found
+
+
+async def load_whole(
+    connection: Connection, key: IndexKey, bytes_max: int, *, is_ahead: bool = False
+) -> tuple[LoadedNamespace, IndexMark] | None:
+    """Load a namespace from one snapshot; None where it is not there, or takes more.
+
+    What is loaded ahead of any recall takes half of the time: others ask meanwhile.
+    """
+
+    def read(before: int) -> "asyncio.Task[Part | None]":
+        return asyncio.create_task(read_newest(connection, key, before, PAGE, room))
+
+    room, seqs, pages = bytes_max, list[Ints](), list[rows.Page]()
+    reading = read(ALL)
+    try:
+        while True:
+            began = time.monotonic()
+            part = await reading
+            if part is None or part.pages is None:
+                return None
+            if is_ahead:
+                await asyncio.sleep(time.monotonic() - began)
+            room -= part.size_bytes
+            if part.before:  # the next ones are read while these are made small
+                reading = read(part.before)
+            seqs.append(part.seqs)
+            pages += await asyncio.to_thread(quantise_pages, part.pages)
+            if not part.before:
+                break
+    finally:  # the connection is not given back in the middle of a statement
+        reading.cancel()
+        await asyncio.wait({reading})
+    whole = rows.Differing(part.mark, part.counts, np.concatenate(seqs[::-1]))
+    return await apply_changes(empty(key[1]), whole, pages[::-1]), part.mark
 
 
 def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:

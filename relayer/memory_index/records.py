@@ -30,6 +30,13 @@ class OpenedPages:
     pages: Sequence[Page]
     closed: Mapping[int, set[int]]
 
+    def join(self, other: "OpenedPages") -> "OpenedPages":
+        """Return these pages and others."""
+        closed = {epoch: set(seqs) for epoch, seqs in self.closed.items()}
+        for epoch, seqs in other.closed.items():
+            closed.setdefault(epoch, set()).update(seqs)
+        return OpenedPages([*self.pages, *other.pages], closed)
+
 
 def open_pages(
     pages: Sequence[Page], account: AccountId, keys: Sequence[NamespaceKey]

@@ -439,6 +439,8 @@ GROWS = {
     "relayer/tenants/namespaces.py Namespaces._settling": "SETTLING_MAX",
     "relayer/postgres/embedded.py EmbeddedPostgres._passwords": "two roles",
     "relayer/query/vectors.py QueryEmbedder._used": "KEPT_MAX",
+    "relayer/memory_index/ahead.py AheadLoader._known": "KNOWN_MAX",
+    "relayer/memory_index/ahead.py AheadLoader._waiting": "WAITING_MAX",
     "relayer/memory_index/index.py MemoryIndex._asked": "ASKED_MAX",
     "relayer/memory_index/index.py MemoryIndex._entries": "_bytes_max",
     "relayer/memory_index/rows.py RecentRows._rows": "_bytes_max",

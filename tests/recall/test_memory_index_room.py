@@ -19,7 +19,6 @@ from relayer.memory_index.namespace import update
 from relayer.sealed.keys import Namespace
 from tests.services import OTHER, TEAM
 from tests.twins import (
-    PLENTY,
     Twins,
     calls_of,
     content_of,
@@ -126,17 +125,26 @@ class TestRoom:
     ) -> None:
         await long_memories(twins, 6, 30)
         await long_memories(twins, 1, 200)
+        many = " ".join(f"word{n}" for n in range(200))
+        await twins.plain.remember(await twins.caller(twins.plain), many)
         monkeypatch.setattr(reading, "PAGE_BYTES", 80 * DIM)
+        monkeypatch.setattr(rows, "VECTORS_EACH", 0)
         pages = calls_of(monkeypatch, "page")
         paged = await held_now(twins)
         assert sorted(seq for *_, seqs in pages for seq in seqs) == paged.memories.seq.tolist()
-        vectors = np.bincount(paged.memories.seq[paged.passages[1, "long"].at])
+        has = paged.memories.seq[paged.passages[1, "long"].at]
+        vectors = np.bincount(has, minlength=int(paged.memories.seq[-1]) + 1)
         lengths = [(len(seqs), int(vectors[seqs].sum())) for *_, seqs in pages]
         assert all(number == 1 or its <= 80 for number, its in lengths)
         assert (1, 200) in lengths
-        assert len(pages) <= 5
-        monkeypatch.setattr(reading, "PAGE_BYTES", PLENTY)
-        assert content_of(paged) == content_of(await read_anew(twins))
+        assert len(pages) <= 6
+        monkeypatch.undo()
+        pages = calls_of(monkeypatch, "page")
+        together = await read_anew(twins)
+        assert content_of(paged) == content_of(together)
+        [(*_, apart)] = pages  # whose words are rows elsewhere
+        [at] = np.flatnonzero(np.isin(together.memories.seq, apart))
+        assert sum(np.count_nonzero(part.at == at) for part in together.postings) >= 200
 
     @pytest.mark.parametrize("aside", [True, False])
     async def test_what_is_large_is_copied_in_a_thread(
@@ -185,7 +193,7 @@ class TestSharing:
         self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await held_by(twins, index, OTHER)
-        pages = calls_of(monkeypatch, "page")
+        pages = calls_of(monkeypatch, "newest")
         for _ in range(40):
             assert not await self.asked(twins, index, TEAM, OTHER)
         assert len(pages) <= 1
@@ -194,7 +202,7 @@ class TestSharing:
     async def test_two_that_are_asked_in_turn_do_not_go_on_displacing_each_other(
         self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        reads = calls_of(monkeypatch, "versions")
+        reads = calls_of(monkeypatch, "newest")
         found = [
             [await self.asked(twins, index, namespace) for namespace in (TEAM, OTHER)]
             for _ in range(40)
@@ -206,14 +214,14 @@ class TestSharing:
         self, twins: Twins, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await held_by(twins, index, OTHER)
-        page, seen = rows.page, []
+        newest, seen = rows.newest, []
 
         async def late(*arguments: Any) -> Any:
             access, number = (await twins.caller(twins.held)).access, await number_of(twins, OTHER)
             seen.append(await index.find(access, [number]))
-            return await page(*arguments)
+            return await newest(*arguments)
 
-        monkeypatch.setattr(rows, "page", late)
+        monkeypatch.setattr(rows, "newest", late)
         for _ in range(4):
             assert not await self.asked(twins, index, TEAM)
         assert len(seen) == 1
@@ -346,7 +354,7 @@ class TestFailing:
         index = twins.held.services.memory_index
         assert await twins.residents(TEAM) is None
         access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
-        async with held_up(twins, "postings"):
+        async with held_up(twins, "vectors"):
             assert await index.find(access, [number]) is None
             assert len(index.reading) == 1
             await cut_off(twins, asyncio.gather(*index.reading))

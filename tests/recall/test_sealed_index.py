@@ -296,6 +296,7 @@ class TestHolding:
         await choice.choose(sealed=True, namespaces=BOTH)
         monkeypatch.setattr(sealed_index, "FIRST", 2)
         monkeypatch.setattr(sealed_index, "MOST", 2)
+        monkeypatch.setattr(sealed_index, "WAITING_MAX", 1)
         held = choice.bench.services.memory_index.sealed
         monkeypatch.setattr(held, "_bytes_max", 26_000)
         some = await choice.recall(text="Anna tea sugar Hamburg Ben MW-4711 cellar", limit=50)
@@ -307,6 +308,23 @@ class TestHolding:
             await choice.bench.services.deletion.forget_matching(
                 caller, Filter(namespace=TEAM, tags=["house"])
             )
+
+    async def test_a_large_record_is_read_apart(
+        self, choice: Choice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await choice.choose(sealed=True, namespaces=BOTH)
+        words = " ".join(f"word{n}" for n in range(600))
+        await choice.bench.remember(await choice.caller(), words)
+        page, apart = rows.page, []
+
+        async def noted(*arguments: Any) -> Any:
+            apart.append(arguments[-1])
+            return await page(*arguments)
+
+        monkeypatch.setattr(rows, "page", noted)
+        for word in ("word0", "word599"):
+            assert words in await choice.texts(text=word, mode="keyword")
+        assert [len(seqs) for seqs in apart] == [1]
 
     async def test_a_key_of_an_older_epoch_opens_what_was_closed(self, choice: Choice) -> None:
         await choice.choose(sealed=True, namespaces=BOTH)
