@@ -5,13 +5,16 @@ Not here: recalls as a namespace grows (`recall.py`), what a thief learns (`test
 - The same sentences are stored three times: with either index, and as text, halfvec and tsvector in
   a plain table with its indexes. Bytes are those of tables and indexes that hold nothing dead.
 - Receipts and jobs are left out, as everywhere where the suite fills namespaces itself.
-- A first recall is the first one that a relayer gets after its start, its client's first request
-  left out; later ones follow it.
+- A first recall is the first one that a relayer gets of a namespace after its start; later ones
+  follow it. Before it comes a recall in another namespace, a second before or just before, or a
+  list of this one, whose request lends the namespace's key.
+- Memories are loaded by real time, and by the processor time of the process that loads them.
 """
 
+import asyncio
 import statistics
 import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +38,11 @@ SEALED_BYTES: Final = Bounds(must=1.6, aim=1.2)
 SEARCHABLE_BYTES: Final = Bounds(must=2.5, aim=1.8)
 IN_MEMORY: Final = Bounds(must=250.0, aim=120.0)
 NEIGHBOURS: Final = Bounds(must=0.98, aim=0.99, at_least=True)
+LOADED: Final = Bounds(must=100_000.0, aim=200_000.0, at_least=True)
+BEFORE_S: Final = 1.0  # that a client's first request lies before its first recall
+JUST: Final = "just after its client's first request"
+LENT: Final = "a second after one that lent its key"
+BEGUN: Final = (JUST, "a second after it", LENT)
 FIRST_SMALL: Final = Bounds(must=1.5, aim=1.2)
 FIRST_LARGE: Final = Bounds(must=3.0, aim=2.0)
 TABLES: Final = ("memories", "postings", "vectors", "blobs")
@@ -76,10 +84,12 @@ async def measure(site: Site, scale: Scale) -> Report:
     name = f"neighbours among {NEAREST} that 8 bits a number keep"
     report.figures.append(Figure(name=name, value=recall, unit="", bounds=NEIGHBOURS))
     small = 50 if scale.quick else FIRST_OF
-    account = await site.new_account()
-    few = await filler.fill(account, "few", small, sealed=True)
-    for one, bounds in ((few, FIRST_SMALL), (filled["sealed"], FIRST_LARGE)):
-        report.figures.append(await _first(site, scale, one, bounds))
+    for name in filled:
+        account = await site.new_account()
+        few = await filler.fill(account, "few", small, sealed=name == "sealed")
+        for one, bounds in ((few, FIRST_SMALL), (filled[name], FIRST_LARGE)):
+            for begun in BEGUN if name == "sealed" else BEGUN[:2]:
+                report.figures.append(await _first(site, scale, one, name, begun, bounds))
     return report
 
 
@@ -111,11 +121,11 @@ async def _plain_bytes(site: Site, filled: Filled, count: int) -> float:
 async def _loaded(site: Site, filled: Filled, name: str) -> list[Figure]:
     """Return what the namespace takes in memory, and how fast it comes there."""
     index = MemoryIndex(database=site.storage.database, bytes_max=2**30)
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), time.process_time()
     loaded = await index.sealed.load_one(filled.account.id, filled.namespace_id, [filled.key])
     while loaded.is_loading:
         loaded = await index.sealed.load_one(filled.account.id, filled.namespace_id, [filled.key])
-    spent_s = time.perf_counter() - began
+    spent_s, processor_s = time.perf_counter() - began, time.process_time() - spent
     count = len(filled.ids)
     await index.close()
     return [
@@ -125,7 +135,18 @@ async def _loaded(site: Site, filled: Filled, name: str) -> list[Figure]:
             unit="B",
             bounds=IN_MEMORY,
         ),
-        Figure(name=f"memories loaded a second, {name}", value=count / spent_s, unit="1/s"),
+        Figure(
+            name=f"memories loaded a second, {name}",
+            value=count / spent_s,
+            unit="1/s",
+            bounds=LOADED,
+        ),
+        Figure(
+            name=f"memories loaded a second of the relayer's processor time, {name}",
+            value=count / processor_s,
+            unit="1/s",
+            bounds=LOADED,
+        ),
     ]
 
 
@@ -143,20 +164,26 @@ def _share_kept(vectors: npt.NDArray[np.float16]) -> float:
     return statistics.mean(kept)
 
 
-async def _first(site: Site, scale: Scale, filled: Filled, bounds: Bounds) -> Figure:
-    """The time of a first recall of a sealed namespace, against that of later ones."""
+async def _first(
+    site: Site, scale: Scale, filled: Filled, kind: str, begun: str, bounds: Bounds
+) -> Figure:
+    """The time of a first recall of a namespace, against that of later ones."""
     first, later = [], []
     questions = Questions()
     for _ in range(scale.rounds):
         async with site.relayer() as process, site.client(process, filled.account) as client:
             await _warm(client)
+            if begun == LENT:
+                await client.list(namespace=filled.namespace, limit=1)
+            if begun != JUST:
+                await asyncio.sleep(BEFORE_S)
             first.append(await median_ms(client, filled.namespace, questions, 1))
             later.append(await median_ms(client, filled.namespace, questions, LATER))
-    name = f"first recall of {len(filled.ids)} sealed memories"
+    name = f"first recall of {len(filled.ids)} {kind} memories, {begun}"
     return compared(name, "ms", first, "later ones", later, bounds)
 
 
-async def _warm(client: MemoryClient) -> Any:
+async def _warm(client: MemoryClient) -> None:
     """Let the client know the relayer, and the relayer its model."""
     await client.namespaces()
     await client.recall("What is there?", namespace="elsewhere")

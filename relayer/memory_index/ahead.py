@@ -56,6 +56,8 @@ class AheadLoader:
 
     def note(self, access: Access, *, has_lent: bool = False) -> None:
         """Load namespaces of whoever makes the account's first request, or has lent a key."""
+        if not self._index.has_room_for(access.account):
+            return
         is_known = access.account in self._known
         self._known[access.account] = None
         self._known.move_to_end(access.account)
