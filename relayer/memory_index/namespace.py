@@ -20,7 +20,6 @@ from relayer.database.memory_index import (
     Differing,
     Extent,
     Page,
-    Vectors,
     Versions,
 )
 from relayer.memory_index.passages import NO_PASSAGES, Part, Passages
@@ -32,14 +31,12 @@ from relayer.memory_index.postings import (
     pack,
 )
 from relayer.memory_index.vector_rows import estimate_bytes
-from relayer.sealed.index_record import quantise
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 WORD_SHARE: Final = 4  # entries that share a word, as is estimated
-QUANTISED_AT_ONCE: Final = 256  # vectors
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
 
 
@@ -218,25 +215,6 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
         passages=_merge_passages(before, pages, seqs, kept, moved),
         postings=_merge_postings(before, pages, seqs, kept, moved),
     )
-
-
-def quantise_pages(pages: Sequence[Page]) -> list[Page]:
-    """Return pages with vectors as they are held, which take half as much."""
-    return [
-        replace(page, vectors={scope: (seqs, _quantised(its))
-                               for scope, (seqs, its) in page.vectors.items()})
-        for page in pages
-    ]  # fmt: skip
-
-
-def _quantised(vectors: Vectors) -> Vectors:
-    """Return vectors as they are held: a few at once, so that larger numbers stay in a cache."""
-    if vectors.dtype == np.int8:
-        return vectors
-    found = np.empty(vectors.shape, np.int8)
-    for at in range(0, len(vectors), QUANTISED_AT_ONCE):
-        found[at : at + QUANTISED_AT_ONCE] = quantise(vectors[at : at + QUANTISED_AT_ONCE])
-    return found
 
 
 def short(key: bytes) -> int:

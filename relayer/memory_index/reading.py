@@ -20,7 +20,6 @@ from relayer.memory_index.namespace import (
     LoadedNamespace,
     empty,
     estimate_sizes,
-    quantise_pages,
     update,
 )
 from relayer.sealed.keys import AccountId
@@ -125,10 +124,10 @@ async def load_whole(
             if is_ahead:
                 await asyncio.sleep(time.monotonic() - began)
             room -= part.size_bytes
-            if part.before:  # the next ones are read while these are made small
+            if part.before:  # the next ones are read meanwhile
                 reading = read(part.before)
             seqs.append(part.seqs)
-            pages += await asyncio.to_thread(quantise_pages, part.pages)
+            pages += part.pages
             if not part.before:
                 break
     finally:  # the connection is not given back in the middle of a statement

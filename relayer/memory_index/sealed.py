@@ -28,7 +28,7 @@ from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database
 from relayer.errors import RelayerError
 from relayer.logs import describe
-from relayer.memory_index.namespace import Ints, LoadedNamespace, empty, quantise_pages
+from relayer.memory_index.namespace import Ints, LoadedNamespace, empty
 from relayer.memory_index.reading import (
     ALL,
     PAGE,
@@ -502,7 +502,7 @@ async def _open(
 ) -> OpenedPages:
     """Open pages; a thread does it for many, because others are waiting."""
     if not has_records(pages):
-        return OpenedPages(await asyncio.to_thread(quantise_pages, pages), {})
+        return OpenedPages(pages, {})
     if sum(len(page.memories) for page in pages) > OPENED_AT_ONCE_MAX:
         return await asyncio.to_thread(open_pages, pages, account, keys)
     return open_pages(pages, account, keys)
