@@ -41,7 +41,7 @@ BARE_MANUAL: Final = "/bare/manual"
 INSERT: Final = "/insert"
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS baseline_rows (
-    account_id bytea NOT NULL, row_id uuid NOT NULL, bytes bytea NOT NULL,
+    account_id bigint NOT NULL, row_id uuid NOT NULL, bytes bytea NOT NULL,
     PRIMARY KEY (account_id, row_id))
 """
 _INSERT: Final = "INSERT INTO baseline_rows (account_id, row_id, bytes) VALUES ($1, $2, $3)"

@@ -144,7 +144,7 @@ class Sweeper:
                 await self._runs.begin(due)
         async for page in self._runs.find_unfinished(account):
             for run in await self._select_openable(page):
-                owner = AccountId(run["account_id"])
+                owner = AccountId(run["whole_id"])
                 await self._queue(queue.CONSOLIDATE, owner, [[run["run_id"]]])
 
     async def _select_openable(self, page: Sequence[Row]) -> list[Row]:
@@ -153,7 +153,7 @@ class Sweeper:
         The rows are an account's together.
         """
         opened: list[Row] = []
-        for account, found in groupby(page, key=lambda row: AccountId(row["account_id"])):
+        for account, found in groupby(page, key=lambda row: AccountId(row["whole_id"])):
             try:
                 keys = await self._custody.job_keys(account)
             except RelayerError:

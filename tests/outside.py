@@ -53,6 +53,11 @@ class Outside:
     def account(self) -> bytes:
         return bytes.fromhex(self.account_id[2:])
 
+    @property
+    def number(self) -> int:
+        """What stands for the account in rows."""
+        return int.from_bytes(self.account[:8], signed=True)
+
     def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """The rows that a statement gives, on a connection of its own."""
 
@@ -69,7 +74,7 @@ class Outside:
 
     def rows(self) -> list[Row]:
         """Every revision of every memory."""
-        found = self.fetch(ROWS, self.account)
+        found = self.fetch(ROWS, self.number)
         return [
             Row(str(r["id"]), r["revision"], r["namespace"], r["epoch"], b64url(r["blob_id"]))
             for r in found
@@ -77,12 +82,12 @@ class Outside:
 
     def tombstones(self) -> set[str]:
         """The ids of what was erased."""
-        found = self.fetch("SELECT memory_id FROM tombstones WHERE account_id = $1", self.account)
+        found = self.fetch("SELECT memory_id FROM tombstones WHERE account_id = $1", self.number)
         return {str(r["memory_id"]) for r in found}
 
     def objects(self) -> dict[str, bytes]:
         """Everything in the blob store and on its way there, by the hash of its bytes."""
-        staged = self.fetch("SELECT blob_id, bytes FROM blobs WHERE account_id = $1", self.account)
+        staged = self.fetch("SELECT blob_id, bytes FROM blobs WHERE account_id = $1", self.number)
         found = {b64url(r["blob_id"]): bytes(r["bytes"]) for r in staged}
         if self.blobs is not None:
             for path in (self.blobs / self.account.hex()).glob("??/[!.]*"):
@@ -100,7 +105,7 @@ class Outside:
     def receipts(self) -> list[dict[str, Any]]:
         """The payloads of the chain, whose signatures and links are checked."""
         found = self.fetch(
-            "SELECT object FROM receipts WHERE account_id = $1 ORDER BY seq", self.account
+            "SELECT object FROM receipts WHERE account_id = $1 ORDER BY seq", self.number
         )
         payloads, head = [], bytes(32)
         for seq, row in enumerate(found, 1):
@@ -122,7 +127,7 @@ class Outside:
         """What the grants to somebody hold, opened with the seed alone, revoked or not."""
         found = self.fetch(
             "SELECT object FROM grants WHERE account_id = $1 AND recipient = $2 ORDER BY serial",
-            self.account,
+            self.number,
             signer.public,
         )
         grants = [json.loads(row["object"][:-64]) for row in found]
@@ -149,7 +154,7 @@ class Outside:
         return text
 
     def _names(self) -> list[str]:
-        found = self.fetch("SELECT name FROM namespaces WHERE account_id = $1", self.account)
+        found = self.fetch("SELECT name FROM namespaces WHERE account_id = $1", self.number)
         return [r["name"] for r in found]
 
     def readable_words(self, words: Iterable[str]) -> list[str]:

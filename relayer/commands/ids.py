@@ -34,7 +34,7 @@ async def find_account(storage: Storage, text: str) -> AccountId:
     if not is_beginning(text):
         return account_of(text)
     rows = await statements.list_accounts(storage.database)
-    found = _choose([row["account_id"].hex() for row in rows], text, "account")
+    found = _choose([row["whole_id"].hex() for row in rows], text, "account")
     return AccountId(bytes.fromhex(found))
 
 

@@ -15,25 +15,29 @@ from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Limits
 
 ACCOUNT_COLUMNS: Final = """
-a.account_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
+a.whole_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
 a.storage_bytes, a.index_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes,
 a.turns_with_facts, a.turns_without_facts, a.index_choices
 """
 
 _INSERT_ACCOUNT: Final = """
-INSERT INTO accounts (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
-VALUES ($1, $2, $3, 0, 0, $4)
+INSERT INTO accounts (account_id, whole_id, label, created_at, grant_serial, receipt_seq,
+                      receipt_head)
+VALUES ($1, $5, $2, $3, 0, 0, $4)
 """
 _INSERT_OWNER: Final = """
-INSERT INTO key_owner (public_key, account_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+INSERT INTO key_owner (public_key, whole_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
 """
-_KEY_OWNER: Final = "SELECT account_id FROM key_owner WHERE public_key = $1"
+_KEY_OWNER: Final = "SELECT whole_id FROM key_owner WHERE public_key = $1"
 _KEYS_BEGINNING: Final = """
-SELECT public_key, account_id FROM key_owner
+SELECT public_key, whole_id FROM key_owner
 WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 """
 
-_ACCOUNT: Final = f"SELECT {ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
+# Where an account is looked up, its whole id is compared: no other has its place.
+_ACCOUNT: Final = f"""
+SELECT {ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1 AND a.whole_id = $2
+"""
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
 # Under the account's lock, in the transaction that stores what the episode gave.
 _COUNT_TURN: Final = """
@@ -42,18 +46,18 @@ SET turns_with_facts = turns_with_facts + $2, turns_without_facts = turns_withou
 WHERE account_id = $1
 """
 _ACCOUNTS: Final = """
-SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes, index_bytes
-FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
+SELECT whole_id, label, created_at, grant_serial, memory_count, storage_bytes, index_bytes
+FROM accounts WHERE closed_at IS NULL ORDER BY created_at, whole_id
 """
 _NEWEST_ACCOUNTS: Final = """
-SELECT account_id FROM accounts
-WHERE closed_at IS NULL ORDER BY created_at DESC, account_id LIMIT $1
+SELECT whole_id FROM accounts
+WHERE closed_at IS NULL ORDER BY created_at DESC, whole_id LIMIT $1
 """
 _NEWEST_RECEIPTS: Final = """
 SELECT r.object FROM accounts a
 JOIN receipts r ON r.account_id = a.account_id AND r.seq = a.receipt_seq
 WHERE a.closed_at IS NULL
-ORDER BY a.created_at DESC, a.account_id LIMIT $1
+ORDER BY a.created_at DESC, a.whole_id LIMIT $1
 """
 _GRANTS: Final = """
 SELECT serial, object, label, created_at, succession FROM grants WHERE account_id = $1
@@ -69,7 +73,7 @@ _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND 
 _LOCK_ACCOUNT: Final = """
 SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, index_bytes,
        changed_at, grant_serial_due
-FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
+FROM accounts WHERE account_id = $1 AND whole_id = $2 AND closed_at IS NULL FOR UPDATE
 """
 
 # Store one grant or revocation with its receipt and move the account's heads.
@@ -130,7 +134,7 @@ async def insert_account(
     connection: Connection, *, account: AccountId, label: str, now: datetime
 ) -> None:
     """Insert a new account without grants; its heads are the zeros every chain begins with."""
-    await connection.execute(_INSERT_ACCOUNT, account, label, now, bytes(32))
+    await connection.execute(_INSERT_ACCOUNT, account, label, now, bytes(32), account)
 
 
 async def is_recipient(database: Database, account: AccountId, key: PublicKey) -> bool:
@@ -152,15 +156,15 @@ async def keys_beginning(database: Database, hex_digits: str) -> list[Row]:
 
 async def find_account(database: Database, account: AccountId) -> Row | None:
     """Return one account's row."""
-    return await database.fetchrow(_ACCOUNT, account)
+    return await database.fetchrow(_ACCOUNT, account, account)
 
 
 async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> list[Row | None]:
     """Return the row of each of these accounts, None where there is none."""
     if not accounts:
         return []
-    rows = await database.fetchmany(_ACCOUNT, [(account,) for account in set(accounts)])
-    found = {row["account_id"]: row for row in rows}
+    rows = await database.fetchmany(_ACCOUNT, [(account, account) for account in set(accounts)])
+    found = {row["whole_id"]: row for row in rows}
     return [found.get(account) for account in accounts]
 
 
@@ -181,7 +185,7 @@ async def list_accounts(database: Database) -> list[Row]:
 
 async def newest_accounts(database: Database, limit: int) -> list[AccountId]:
     """Return the newest accounts that were not closed, the newest first."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_NEWEST_ACCOUNTS, limit)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_NEWEST_ACCOUNTS, limit)]
 
 
 async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:
@@ -208,7 +212,7 @@ async def labels_of(
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:
     """Return the account's heads, locked until the transaction ends; None when it was closed."""
-    row = await connection.fetchrow(_LOCK_ACCOUNT, account)
+    row = await connection.fetchrow(_LOCK_ACCOUNT, account, account)
     return None if row is None else Heads(**row)
 
 

@@ -27,20 +27,23 @@ SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_i
 # Journal objects that wait to be published to an outside store, oldest first, but for those of
 # accounts whose turn is over.
 _FIRST: Final = """
-SELECT account_id, blob_id, bytes FROM blobs WHERE account_id <> ALL ($2::bytea[])
-ORDER BY created_at LIMIT $1
+SELECT a.whole_id, b.blob_id, b.bytes FROM blobs b JOIN accounts a ON a.account_id = b.account_id
+WHERE b.account_id <> ALL ($2::bigint[]) ORDER BY b.created_at LIMIT $1
 """
 # Whose objects there are; for rebuilding alone.
-_ACCOUNTS: Final = "SELECT DISTINCT account_id FROM blobs ORDER BY account_id"
+_ACCOUNTS: Final = """
+SELECT a.whole_id FROM accounts a
+WHERE EXISTS (SELECT 1 FROM blobs b WHERE b.account_id = a.account_id) ORDER BY a.whole_id
+"""
 # The newest accounts that ever had a memory.
 _NEWEST_WRITTEN: Final = """
-SELECT account_id FROM accounts WHERE closed_at IS NULL AND memory_seq > 0
-ORDER BY created_at DESC, account_id LIMIT $1
+SELECT whole_id FROM accounts WHERE closed_at IS NULL AND memory_seq > 0
+ORDER BY created_at DESC, whole_id LIMIT $1
 """
 # Whether an account has any memory's blob here: some may be lost. What was accepted as lost, all of
 # it, does not count.
 _HERE: Final = """
-SELECT a.account_id, EXISTS (
+SELECT a.whole_id, EXISTS (
   SELECT 1 FROM memories m JOIN blobs b ON b.account_id = m.account_id AND b.blob_id = m.blob_id
   WHERE m.account_id = $1 AND b.account_id = $1 AND m.seq > a.lost_seq) AS here
 FROM accounts a
@@ -56,7 +59,7 @@ _ACCEPT: Final = "UPDATE accounts SET lost_seq = memory_seq WHERE account_id = $
 
 async def accounts(database: Database) -> list[AccountId]:
     """Return every account that has objects."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_ACCOUNTS)]
 
 
 async def first(
@@ -64,7 +67,7 @@ async def first(
 ) -> list[tuple[AccountId, str, bytes]]:
     """Return (account, name, bytes) of the oldest objects of all accounts but these."""
     return [
-        (AccountId(r["account_id"]), to_base64url(r["blob_id"]), r["bytes"])
+        (AccountId(r["whole_id"]), to_base64url(r["blob_id"]), r["bytes"])
         for r in await database.fetch(_FIRST, limit, list(passing_over))
     ]
 
@@ -96,9 +99,9 @@ async def names_after(database: Database, account: AccountId, after: str, limit:
 
 async def elsewhere(database: Database, limit: int) -> tuple[set[AccountId], bool]:
     """Return the newest accounts whose memories are elsewhere, and whether others' are here."""
-    newest = [row["account_id"] for row in await database.fetch(_NEWEST_WRITTEN, limit)]
+    newest = [AccountId(row["whole_id"]) for row in await database.fetch(_NEWEST_WRITTEN, limit)]
     rows = await database.fetchmany(_HERE, [(account,) for account in newest])
-    outside = {AccountId(row["account_id"]) for row in rows if not row["here"]}
+    outside = {AccountId(row["whole_id"]) for row in rows if not row["here"]}
     return outside, len(outside) < len(rows)
 
 

@@ -45,7 +45,7 @@ _CONNECTIONS_MAX: Final = """
 SELECT current_setting('max_connections')::int
        - current_setting('superuser_reserved_connections')::int AS there
 """
-_OWNERS: Final = "SELECT public_key, account_id FROM key_owner WHERE public_key = ANY ($1)"
+_OWNERS: Final = "SELECT public_key, whole_id FROM key_owner WHERE public_key = ANY ($1)"
 
 _NAMESPACE_IDS: Final = """
 SELECT namespace_id, name FROM namespaces WHERE account_id = $1 ORDER BY namespace_id
@@ -201,7 +201,7 @@ async def namespace_objects(database: Database, account: AccountId) -> list[byte
 async def owners(database: Database, keys: Sequence[PublicKey]) -> dict[PublicKey, AccountId]:
     """Return key → the account it belongs to."""
     rows = await database.fetch(_OWNERS, keys)
-    return {PublicKey(r["public_key"]): AccountId(r["account_id"]) for r in rows}
+    return {PublicKey(r["public_key"]): AccountId(r["whole_id"]) for r in rows}
 
 
 async def namespace_ids(database: Database, account: AccountId) -> dict[int, str]:

@@ -25,7 +25,7 @@ SET closed_at = $2, changed_at = $2, label = '', settings = '{}',
     storage_bytes = 0, index_bytes = 0
 WHERE account_id = $1
 """
-_FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"
+_FREE_KEYS: Final = "DELETE FROM key_owner WHERE whole_id = $1"
 _DROP_WEBHOOKS: Final = "DELETE FROM webhooks WHERE account_id = $1"
 
 # Two that delete at once choose the same rows: the second would find none, and think it the end.
@@ -88,9 +88,9 @@ _PAGED: Final = (
 _PURGED: Final = "UPDATE accounts SET purged_at = $2 WHERE account_id = $1"
 _UNSET_PURGED: Final = "UPDATE accounts SET purged_at = NULL WHERE account_id = $1"
 _UNPURGED: Final = """
-SELECT account_id FROM accounts WHERE closed_at IS NOT NULL AND purged_at IS NULL
+SELECT whole_id FROM accounts WHERE closed_at IS NOT NULL AND purged_at IS NULL
 """
-_CLOSED: Final = "SELECT account_id FROM accounts WHERE closed_at IS NOT NULL"
+_CLOSED: Final = "SELECT whole_id FROM accounts WHERE closed_at IS NOT NULL"
 _LAST_RECEIPT: Final = """
 SELECT r.object FROM receipts r
 JOIN accounts a ON a.account_id = $1 AND a.receipt_seq = r.seq
@@ -113,7 +113,7 @@ _REMNANTS: Final = " UNION ALL ".join(
     )
 )
 # Keys lie apart from accounts, and no statement asks for both.
-_KEYS_LEFT: Final = "SELECT EXISTS (SELECT 1 FROM key_owner WHERE account_id = $1)"
+_KEYS_LEFT: Final = "SELECT EXISTS (SELECT 1 FROM key_owner WHERE whole_id = $1)"
 _IS_PURGED: Final = "SELECT purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
 _NOTED: Final = "SELECT blob_id FROM blob_outbox WHERE account_id = $1"
 
@@ -168,12 +168,12 @@ async def set_unpurged(database: Database, account: AccountId) -> None:
 
 async def find_unpurged(database: Database) -> list[AccountId]:
     """Return closed accounts of which something may be left."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_UNPURGED)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_UNPURGED)]
 
 
 async def find_closed(database: Database) -> list[AccountId]:
     """Return every closed account."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_CLOSED)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_CLOSED)]
 
 
 async def last_receipt(database: Database, account: AccountId) -> bytes | None:

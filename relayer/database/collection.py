@@ -47,7 +47,8 @@ _TOMBSTONED_BLOBS: Final = """
 SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND blob_ids && $2
 """
 _ACCOUNT_IDS: Final = """
-SELECT account_id FROM accounts WHERE account_id > $1 AND closed_at IS NULL
+SELECT whole_id FROM accounts
+WHERE ($1::bigint IS NULL OR account_id > $1) AND closed_at IS NULL
 ORDER BY account_id LIMIT 1
 """
 # Which of these are noted so. One by one, as in `memories._KNOWN_BLOBS`.
@@ -113,10 +114,10 @@ async def find_tombstoned_blobs(
     return {r["blob_id"] for r in rows} & set(blob_ids)
 
 
-async def next_account(database: Database, after: bytes) -> AccountId | None:
-    """Return the account behind another, in order of their ids."""
+async def next_account(database: Database, after: AccountId | None) -> AccountId | None:
+    """Return the account behind another, in order of their numbers; the first for None."""
     row = await database.fetchrow(_ACCOUNT_IDS, after)
-    return None if row is None else AccountId(row["account_id"])
+    return None if row is None else AccountId(row["whole_id"])
 
 
 async def note_lasting(database: Database, account: AccountId, names: Sequence[str]) -> None:

@@ -129,13 +129,13 @@ SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM fi
 WHERE account_id = $1
 """
 _PENDING_ANYWHERE: Final = """
-SELECT account_id, array_agg(episode_id) AS ids
-FROM (SELECT account_id, episode_id,
-             row_number() OVER (PARTITION BY account_id ORDER BY created_at) AS n
-      FROM episodes
-      WHERE state = 'pending' AND created_at < $1
-        AND NOT episode_id = ANY ($3)) e
-WHERE n <= $2 GROUP BY account_id
+SELECT whole_id, array_agg(episode_id) AS ids
+FROM (SELECT a.account_id, a.whole_id, e.episode_id,
+             row_number() OVER (PARTITION BY e.account_id ORDER BY e.created_at) AS n
+      FROM episodes e JOIN accounts a ON a.account_id = e.account_id
+      WHERE e.state = 'pending' AND e.created_at < $1
+        AND NOT e.episode_id = ANY ($3)) e
+WHERE n <= $2 GROUP BY account_id, whole_id
 """
 
 
@@ -144,7 +144,7 @@ async def find_pending_anywhere(
 ) -> list[tuple[AccountId, list[uuid.UUID]]]:
     """Return accounts and their oldest episodes that wait for their extraction, without these."""
     rows = await database.fetch(_PENDING_ANYWHERE, before, limit, but)
-    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
+    return [(AccountId(r["whole_id"]), r["ids"]) for r in rows]
 
 
 async def lock_episodes(

@@ -51,7 +51,7 @@ SELECT count(*) FROM changed
 
 # Accounts with a memory or an episode whose time is over, and the first of these.
 _ACCOUNTS_EXPIRED: Final = f"""
-SELECT a.account_id FROM accounts a
+SELECT a.whole_id FROM accounts a
 WHERE a.closed_at IS NULL
   AND (EXISTS (SELECT 1 FROM memories m WHERE m.account_id = a.account_id AND m.expires_at <= $1
                                         AND m.revision_of IS NULL)
@@ -120,9 +120,7 @@ async def apply_ttl(
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:
     """Return accounts with memories or episodes whose time is over."""
-    return [
-        AccountId(r["account_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)
-    ]
+    return [AccountId(r["whole_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)]
 
 
 async def find_expired(

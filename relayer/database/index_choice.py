@@ -103,7 +103,10 @@ RETURNING ns.namespace_id
 _MOVES: Final = """
 SELECT EXISTS (SELECT 1 FROM namespaces WHERE account_id = $1 AND index_moves) AS moves
 """
-_ACCOUNTS: Final = "SELECT account_id FROM namespaces WHERE index_moves GROUP BY account_id"
+_ACCOUNTS: Final = """
+SELECT a.whole_id FROM accounts a
+WHERE EXISTS (SELECT 1 FROM namespaces n WHERE n.account_id = a.account_id AND n.index_moves)
+"""
 
 
 @dataclass(frozen=True)
@@ -230,4 +233,4 @@ async def moves(database: Database, account: AccountId) -> bool:
 
 async def accounts_due(database: Database) -> list[AccountId]:
     """Return accounts with memories that may have to be moved."""
-    return [AccountId(row["account_id"]) for row in await database.fetch(_ACCOUNTS)]
+    return [AccountId(row["whole_id"]) for row in await database.fetch(_ACCOUNTS)]

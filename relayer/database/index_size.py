@@ -16,13 +16,13 @@ from relayer.database.pool import Connection
 from relayer.database.postings import IN_ROW_MAX
 from relayer.sealed.keys import AccountId
 
-MEMORY_BYTES: Final = 1_900  # its row and its entries in 13 indexes, its blob's row, its receipt
-WORD_BYTES: Final = 232  # a row of 100, an entry of 124 in a page filled to two thirds, a token
+MEMORY_BYTES: Final = 1_550  # its row and its entries in 13 indexes, its blob's row, its receipt
+WORD_BYTES: Final = 167  # a row of 76, an entry of 83 in a page filled to two thirds, a token
 ROW_WORD_BYTES: Final = 32  # a token and its frequency in a memory's row, its share of an index
 _PAGE_BYTES: Final = 8_192  # of which 8,168 are for rows; none is cut, since vectors are PLAIN
 _ROOM_BYTES: Final = 8_168
 _VECTOR_FRAME_BYTES: Final = 124  # of a row, beside two bytes for each dimension
-_VECTOR_ENTRY_BYTES: Final = 125  # in its two indexes
+_VECTOR_ENTRY_BYTES: Final = 90  # in its two indexes
 
 # What is counted for a memory `m` of account $1, in SQL. Every function in it is immutable, as
 # Citus wants it of statements that write.

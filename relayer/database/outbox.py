@@ -36,9 +36,8 @@ _SPARE: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY
 _NEWEST: Final = "SELECT receipt_seq + store_ahead AS mark FROM accounts WHERE account_id = $1"
 # What is due: no stray blob of an account some of whose memories may have lost their rows.
 _OUTBOX: Final = """
-SELECT o.account_id, o.blob_id FROM blob_outbox o
-WHERE o.due_at <= $2 AND NOT (o.stray AND EXISTS (
-    SELECT 1 FROM accounts a WHERE a.account_id = o.account_id AND a.incomplete))
+SELECT a.whole_id, o.blob_id FROM blob_outbox o JOIN accounts a ON a.account_id = o.account_id
+WHERE o.due_at <= $2 AND NOT (o.stray AND a.incomplete)
 ORDER BY o.due_at, o.account_id, o.blob_id LIMIT $1 OFFSET $3
 """
 _REFERENCED: Final = """
@@ -110,7 +109,7 @@ async def due_deletions(
     Those that are due longest come first.
     """
     rows = await database.fetch(_OUTBOX, limit, now, after)
-    return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
+    return [(AccountId(r["whole_id"]), r["blob_id"]) for r in rows]
 
 
 async def lock_due(

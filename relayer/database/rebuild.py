@@ -17,9 +17,9 @@ from relayer.sealed.keys import AccountId, PublicKey
 # An account as its journal has it, with the receipt that begins its chain anew.
 _FOUND_AGAIN: Final = """
 WITH account AS (
-    INSERT INTO accounts (account_id, label, created_at, grant_serial, epoch, receipt_seq,
-                          receipt_head, incomplete, closed_at)
-    VALUES ($1, '', $2, $3, $4, $5, $6, $15::timestamptz IS NULL, $15)
+    INSERT INTO accounts (account_id, whole_id, label, created_at, grant_serial, epoch,
+                          receipt_seq, receipt_head, incomplete, closed_at)
+    VALUES ($1, $16, '', $2, $3, $4, $5, $6, $15::timestamptz IS NULL, $15)
 ), chain AS (
     INSERT INTO grants (account_id, serial, recipient, label, object, created_at, succession)
     SELECT $1, serial, recipient, '', object, created_at, succession
@@ -52,8 +52,8 @@ _DELETE_AGAIN: Final = """
 INSERT INTO blob_outbox (account_id, blob_id, due_at)
 SELECT $1, blob_id, $3 FROM unnest($2::bytea[]) AS b (blob_id) ON CONFLICT DO NOTHING
 """
-_KNOWN: Final = "SELECT account_id FROM accounts"
-_INCOMPLETE: Final = "SELECT account_id FROM accounts WHERE incomplete AND closed_at IS NULL"
+_KNOWN: Final = "SELECT whole_id FROM accounts"
+_INCOMPLETE: Final = "SELECT whole_id FROM accounts WHERE incomplete AND closed_at IS NULL"
 _IS_INCOMPLETE: Final = "SELECT incomplete FROM accounts WHERE account_id = $1"
 _SET_COMPLETE: Final = "UPDATE accounts SET incomplete = false WHERE account_id = $1"
 
@@ -150,6 +150,7 @@ async def insert_account(
         receipt_blob_id,
         now,
         closed_at,
+        account,
     )
 
 
@@ -192,12 +193,12 @@ async def insert_tombstones(
 
 async def find_accounts(database: Database) -> set[AccountId]:
     """Return every account that the database knows, erased ones too."""
-    return {AccountId(r["account_id"]) for r in await database.fetch(_KNOWN)}
+    return {AccountId(r["whole_id"]) for r in await database.fetch(_KNOWN)}
 
 
 async def incomplete_accounts(database: Database) -> list[AccountId]:
     """Return accounts that were rebuilt and whose memories do not all have their rows yet."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_INCOMPLETE)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_INCOMPLETE)]
 
 
 async def is_incomplete(database: Database, account: AccountId) -> bool:

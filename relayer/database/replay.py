@@ -13,9 +13,9 @@ HELD: Final = 2**31 - 1  # the serial that an account lacks whose catching up ha
 
 # How far every account is that was not closed.
 _NEWEST: Final = """
-SELECT account_id, receipt_seq, changed_at, grant_serial, grant_serial_due, store_ahead
+SELECT whole_id, receipt_seq, changed_at, grant_serial, grant_serial_due, store_ahead
 FROM accounts
-WHERE closed_at IS NULL AND ($1::bytea IS NULL OR account_id = $1)
+WHERE closed_at IS NULL AND ($1::bigint IS NULL OR account_id = $1)
 """
 _HOLD: Final = """
 UPDATE accounts SET grant_serial_due = $2, store_ahead = greatest(store_ahead, $3 - receipt_seq)
@@ -25,7 +25,7 @@ _SET_DUE: Final = "UPDATE accounts SET grant_serial_due = $2 WHERE account_id = 
 _SET_INCOMPLETE: Final = "UPDATE accounts SET incomplete = true WHERE account_id = $1"
 # Accounts that may have blobs noted as being put, with their newest receipt's number.
 _PUTTING: Final = """
-SELECT account_id, receipt_seq FROM accounts a
+SELECT whole_id, receipt_seq FROM accounts a
 WHERE closed_at IS NULL AND EXISTS (
     SELECT 1 FROM blob_outbox o WHERE o.account_id = a.account_id AND NOT o.stray)
 """
@@ -63,7 +63,7 @@ async def set_incomplete(connection: Connection, account: AccountId) -> None:
 async def accounts_putting(database: Database) -> list[tuple[AccountId, int]]:
     """Return accounts with noted blobs that are no strays, and their newest receipt's number."""
     rows = await database.fetch(_PUTTING)
-    return [(AccountId(r["account_id"]), r["receipt_seq"]) for r in rows]
+    return [(AccountId(r["whole_id"]), r["receipt_seq"]) for r in rows]
 
 
 async def end_puts(database: Database, account: AccountId, due_after: datetime) -> None:

@@ -20,7 +20,7 @@ MARKER: Final = uuid.UUID(int=0)  # the nonce of no key; where it is gone, other
 
 # Record a nonce of a registered key, once; tell whose key it is and whether nonces were lost.
 _NONCE_PARTS: Final = """
-owner AS (SELECT account_id FROM key_owner WHERE public_key = $1),
+owner AS (SELECT whole_id FROM key_owner WHERE public_key = $1),
 marker AS (SELECT 1 FROM nonces WHERE public_key = '\\x' AND nonce = $5),
 fresh AS (
     INSERT INTO nonces (public_key, nonce, expires_at)
@@ -36,7 +36,7 @@ fresh AS (
 )
 """
 _NONCE_ANSWER: Final = """
-(SELECT account_id FROM owner) AS owner,
+(SELECT whole_id FROM owner) AS owner,
 EXISTS (SELECT 1 FROM marker) AS intact,
 EXISTS (SELECT 1 FROM fresh) AS fresh,
 (SELECT floor_s FROM nonce_floor) AS floor_s
@@ -46,7 +46,7 @@ _RECORD_NONCE: Final = f"WITH {_NONCE_PARTS} SELECT {_NONCE_ANSWER}"
 _RECORD_NONCE_AND_READ: Final = f"""
 WITH {_NONCE_PARTS}
 SELECT {_NONCE_ANSWER}, {ACCOUNT_COLUMNS}
-FROM (SELECT 1) AS one LEFT JOIN accounts a ON a.account_id = $7
+FROM (SELECT 1) AS one LEFT JOIN accounts a ON a.account_id = $7 AND a.whole_id = $8
 """
 # After a crash emptied the nonces: refuse everything signed before now.
 _RAISE_FLOOR: Final = """
@@ -125,14 +125,14 @@ async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[Non
             _of_each(database, _RECORD_NONCE, arguments, ones),
             find_accounts(database, [account for account in named if account]),
         )
-        found = {row["account_id"]: row for row in read if row is not None}
+        found = {row["whole_id"]: row for row in read if row is not None}
         return [
             _nonce_answer(row, found.get(account))
             for [row], account in zip(recorded, named, strict=True)
         ]
-    arguments = [(*its, account) for its, account in zip(arguments, named, strict=True)]
+    arguments = [(*its, account, account) for its, account in zip(arguments, named, strict=True)]
     rows = await _of_each(database, _RECORD_NONCE_AND_READ, arguments, ones)
-    return [_nonce_answer(row, row if row["account_id"] else None) for [row] in rows]
+    return [_nonce_answer(row, row if row["whole_id"] else None) for [row] in rows]
 
 
 async def restore_nonces(database: Database) -> None:

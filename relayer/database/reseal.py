@@ -199,8 +199,8 @@ ORDER BY n.name, k.epoch
 # has none, all of it would be read, each minute. A planner takes `<` for a third of all, and reads
 # these; a cluster takes no LIMIT and no `min` there.
 _ACCOUNTS_DUE: Final = f"""
-SELECT n.account_id FROM namespaces n JOIN accounts a ON a.account_id = n.account_id
-WHERE n.reseal_below > 0 AND ($1::bytea IS NULL OR n.account_id = $1)
+SELECT a.whole_id FROM namespaces n JOIN accounts a ON a.account_id = n.account_id
+WHERE n.reseal_below > 0 AND ($1::bigint IS NULL OR n.account_id = $1)
   AND (CASE WHEN EXISTS (SELECT 1 FROM memories m
                          WHERE m.account_id = n.account_id
                            AND m.epoch BETWEEN 0 AND {_DUE_BELOW} - 1 AND {_FOLLOWS})
@@ -210,7 +210,7 @@ WHERE n.reseal_below > 0 AND ($1::bytea IS NULL OR n.account_id = $1)
        OR EXISTS (SELECT 1 FROM episodes e
                   WHERE e.account_id = n.account_id AND e.namespace_id = n.namespace_id
                     AND e.epoch < {_DUE_BELOW} AND e.state IN ('pending', 'kept')))
-GROUP BY n.account_id
+GROUP BY n.account_id, a.whole_id
 """
 _BELOW: Final = f"""
 SELECT EXISTS (SELECT 1 FROM memories m
@@ -424,4 +424,4 @@ async def find_occupied(
 
 async def accounts_due(database: Database, account: AccountId | None = None) -> list[AccountId]:
     """Return those of all accounts, or of this one, that have anything to be sealed anew."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS_DUE, account)]
+    return [AccountId(r["whole_id"]) for r in await database.fetch(_ACCOUNTS_DUE, account)]

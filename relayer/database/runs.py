@@ -15,11 +15,11 @@ from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.preferences import HOURS_MAX
-from relayer.sealed.keys import AccountId, PublicKey
+from relayer.sealed.keys import NUMBER_MIN, AccountId, PublicKey
 
-Position = tuple[AccountId, int]  # account, number of a namespace
+Position = tuple[int, int]  # numbers of an account and of a namespace
 GroupCursor = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
-START: Final[Position] = (AccountId(b""), 0)
+START: Final[Position] = (NUMBER_MIN, 0)
 
 QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
 RUNNING: Final = "running"
@@ -148,10 +148,10 @@ CASE WHEN (a.settings ->> 'consolidate_every_h')::numeric BETWEEN 0 AND {HOURS_M
 
 # A page of namespaces whose account wants them consolidated by now; of all accounts, or of one.
 _DUE: Final = f"""
-SELECT a.account_id, n.namespace_id, n.name AS namespace
+SELECT a.whole_id, n.account_id, n.namespace_id, n.name AS namespace
 FROM accounts a
 JOIN namespaces n ON n.account_id = a.account_id
-WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2)
+WHERE a.closed_at IS NULL AND ($2::bigint IS NULL OR a.account_id = $2)
   AND (n.account_id, n.namespace_id) > ($3, $4) AND n.memory_count > 0 AND {_HOURS} > 0
   AND NOT EXISTS (
       SELECT 1 FROM consolidations c
@@ -163,10 +163,11 @@ ORDER BY n.account_id, n.namespace_id LIMIT $5
 """
 
 _ALL_UNFINISHED: Final = """
-SELECT c.account_id, c.run_id, c.namespace_id, ns.name AS namespace
+SELECT a.whole_id, c.account_id, c.run_id, c.namespace_id, ns.name AS namespace
 FROM consolidations c
+JOIN accounts a ON a.account_id = c.account_id
 JOIN namespaces ns ON ns.account_id = c.account_id AND ns.namespace_id = c.namespace_id
-WHERE c.finished_at IS NULL AND ($1::bytea IS NULL OR c.account_id = $1)
+WHERE c.finished_at IS NULL AND ($1::bigint IS NULL OR c.account_id = $1)
   AND (c.account_id, c.namespace_id) > ($2, $3)
 ORDER BY c.account_id, c.namespace_id LIMIT $4
 """
@@ -361,20 +362,20 @@ async def record(
 async def due(
     database: Database, *, now: datetime, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
-    """Return (account_id, namespace_id, namespace) that are due for a run, by `Position`."""
+    """Return (whole_id, namespace_id, namespace) that are due for a run, by `Position`."""
     return await database.fetch(_DUE, now, account, *after, limit)
 
 
 async def find_unfinished(
     database: Database, *, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
-    """Return (account_id, run_id, namespace_id, namespace) of unfinished runs, by `Position`."""
+    """Return (whole_id, run_id, namespace_id, namespace) of unfinished runs, by `Position`."""
     return await database.fetch(_ALL_UNFINISHED, account, *after, limit)
 
 
 def behind(page: Sequence[Row]) -> Position:
     """Return the position where the page after this one begins."""
-    return AccountId(page[-1]["account_id"]), page[-1]["namespace_id"]
+    return page[-1]["account_id"], page[-1]["namespace_id"]
 
 
 async def lock_left(

@@ -76,11 +76,11 @@ _ITS_OLDER: Final = """
     WHERE m.account_id = a.account_id AND m.format = 'sealed' AND m.created_at < $3
 """
 _ACCOUNTS_DUE: Final = f"""
-SELECT a.account_id FROM accounts a
+SELECT a.account_id, a.whole_id FROM accounts a
 WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version < $1)
-UNION SELECT a.account_id FROM accounts a
+UNION SELECT a.account_id, a.whole_id FROM accounts a
 WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version < $2)
-UNION SELECT a.account_id FROM accounts a
+UNION SELECT a.account_id, a.whole_id FROM accounts a
 WHERE EXISTS (SELECT 1 {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version > $2)
 """
 _PROGRESS: Final = f"""
@@ -294,7 +294,7 @@ async def accounts_due(
 ) -> list[AccountId]:
     """Return accounts with a memory older than that whose index is out of date; for the sweeper."""
     rows = await database.fetch_planned(_ACCOUNTS_DUE, versions.index, versions.embedding, before)
-    return [AccountId(r["account_id"]) for r in rows]
+    return [AccountId(r["whole_id"]) for r in rows]
 
 
 async def progress(database: Database, *, account: AccountId, versions: Versions) -> Progress:

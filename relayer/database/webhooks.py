@@ -47,8 +47,8 @@ _DELETE: Final = (
 
 # Webhooks that are behind, those that waited longest first, so many of each account.
 _DUE: Final = """
-SELECT account_id, webhook_id FROM (
-    SELECT w.account_id, w.webhook_id, w.due_at,
+SELECT whole_id, webhook_id FROM (
+    SELECT a.whole_id, w.webhook_id, w.due_at,
            row_number() OVER (PARTITION BY w.account_id ORDER BY w.due_at, w.webhook_id) AS place
     FROM webhooks w JOIN accounts a ON a.account_id = w.account_id
     WHERE w.active AND w.due_at <= $1 AND (w.leased_until IS NULL OR w.leased_until <= $1)
@@ -126,8 +126,9 @@ WHERE account_id = $1 AND webhook_id = $2 AND event_id = $3 AND namespace_id = $
 
 # What is sealed under the relayer's own key, in pages, to seal it under the next one.
 _EVERY: Final = """
-SELECT account_id, webhook_id, sealed FROM webhooks
-WHERE (account_id, webhook_id) > ($1, $2) ORDER BY account_id, webhook_id LIMIT $3
+SELECT a.whole_id, w.webhook_id, w.sealed
+FROM webhooks w JOIN accounts a ON a.account_id = w.account_id
+WHERE (w.account_id, w.webhook_id) > ($1, $2) ORDER BY w.account_id, w.webhook_id LIMIT $3
 """
 _SEAL_ANEW: Final = "UPDATE webhooks SET sealed = $3 WHERE account_id = $1 AND webhook_id = $2"
 
@@ -191,7 +192,7 @@ async def due(
     There are at most `each` of an account, and none of those that are `full`.
     """
     rows = await database.fetch(_DUE, now, limit, each, full)
-    return [(AccountId(r["account_id"]), r["webhook_id"]) for r in rows]
+    return [(AccountId(r["whole_id"]), r["webhook_id"]) for r in rows]
 
 
 async def lease(database: Database, lease: Lease, now: datetime) -> Row | None:
@@ -269,11 +270,11 @@ async def delete_noted(
 
 
 async def every(
-    database: Database, after: tuple[bytes, uuid.UUID], limit: int
+    database: Database, after: tuple[AccountId | int, uuid.UUID], limit: int
 ) -> list[tuple[AccountId, uuid.UUID, bytes]]:
     """Return a page of (account, webhook, what is sealed) of all accounts."""
     rows = await database.fetch(_EVERY, *after, limit)
-    return [(AccountId(r["account_id"]), r["webhook_id"], bytes(r["sealed"])) for r in rows]
+    return [(AccountId(r["whole_id"]), r["webhook_id"], bytes(r["sealed"])) for r in rows]
 
 
 async def seal_anew(

@@ -24,7 +24,7 @@ _IS_APART: Final = f"""
     m.frequencies IS NULL AND cardinality(m.tokens) BETWEEN 1 AND {IN_ROW_MAX}
 """
 _ACCOUNTS: Final = f"""
-SELECT a.account_id FROM accounts a
+SELECT a.whole_id FROM accounts a
 WHERE a.closed_at IS NULL
   AND EXISTS (SELECT 1 FROM memories m WHERE m.account_id = a.account_id AND {_IS_APART})
 """
@@ -53,7 +53,7 @@ async def move_words(database: Database) -> None:
     """
     pages = 0
     for row in await database.fetch(_ACCOUNTS):
-        while pages < PAGES_MAX and await _move_page(database, AccountId(row["account_id"])):
+        while pages < PAGES_MAX and await _move_page(database, AccountId(row["whole_id"])):
             pages += 1
 
 

@@ -14,7 +14,7 @@ from onnxruntime import InferenceSession, SessionOptions
 
 from relayer.embedding import model, vocabulary
 from relayer.embedding.embedders import Coverage, Vectors
-from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.passages import Splitter, load_tokenizer, version_of
 from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
 from relayer.embedding.runs import Runs
 from relayer.telemetry.instruments import time_embedding
@@ -56,7 +56,7 @@ class BuiltinEmbedder:
             tokens_max=_PASSAGE_TOKENS,
             overlap_tokens=_OVERLAP_TOKENS,
         )
-        self.version = f"{self.model_id} {self._splitter.name}"
+        self.version = version_of(self.model_id, self._splitter)
         self._session = InferenceSession(
             str(folder / GRAPH_FILE),
             _session_options(),

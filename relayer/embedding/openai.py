@@ -27,7 +27,7 @@ from relayer.embedding.endpoints import (
     Failure,
     Fallback,
 )
-from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.passages import Splitter, load_tokenizer, version_of
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.embedding.remote import RemoteModel
 from relayer.errors import Unavailable
@@ -71,7 +71,7 @@ class OpenAIEmbedder:
         ]
         self._fallback = Fallback(clients=self._remotes)
         self._splitter = splitter or splitter_of(_TOKENS_MAX)
-        self.version = f"{self.model_id} {self._splitter.name}"
+        self.version = version_of(self.model_id, self._splitter)
         self._texts_max = _TEXTS_PER_REQUEST_MAX
 
     async def close(self) -> None:

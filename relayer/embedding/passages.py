@@ -12,7 +12,9 @@ text (`vocabulary.py`).
 
 import os
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,7 @@ _WORD_CHARS_MAX: Final = 100
 _TOKENS_MAX_LEAST: Final = 8
 _STOPS: Final = frozenset(".!?…")  # end a sentence if a space follows
 _WIDE_STOPS: Final = frozenset("。！？｡")  # are followed by no space
+_VERSION_BYTES: Final = 6
 _LOOK_BACK_CHARS: Final = 8  # past the quotes and brackets that close a sentence
 _CLOSERS: Final = "\"'”’»)]}」』）"
 
@@ -147,6 +150,12 @@ class Splitter:
         places = range(max(first + 1, end - self._overlap_tokens), end)
         first = max(places, key=lambda at: (_rank(text, spans, at), -at), default=end)
         return first if _rank(text, spans, first) >= _AT_SPACE else end
+
+
+def version_of(model_id: str, splitter: Splitter) -> str:
+    """Return eight characters for a model and how texts are cut for it; each row has them."""
+    name = f"{model_id} {splitter.name}"
+    return urlsafe_b64encode(sha256(name.encode()).digest()[:_VERSION_BYTES]).decode()
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, Encoding]]:

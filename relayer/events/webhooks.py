@@ -18,7 +18,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
 from relayer.events.egress import Reach, parse_target
 from relayer.sealed.at_rest import open_at_rest, seal_at_rest
-from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.sealed.keys import NUMBER_MIN, AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64
 from relayer.settings import Limits
 from relayer.tenants.accounts import Access
@@ -192,7 +192,7 @@ def open_address(
 
 async def hand_over(database: Database, before: Identity, successor: Identity) -> None:
     """Seal every webhook under the relayer's next key; what was sealed so already stays."""
-    after = (b"", uuid.UUID(int=0))
+    after: tuple[AccountId | int, uuid.UUID] = (NUMBER_MIN, uuid.UUID(int=0))
     while page := await rows.every(database, after, _PAGE):
         for account, webhook_id, sealed in page:
             after = (account, webhook_id)

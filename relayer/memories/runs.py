@@ -100,7 +100,7 @@ class Runs:
         return row
 
     async def due(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
-        """Yield pages of (account_id, namespace_id, namespace) whose time has come.
+        """Yield pages of (whole_id, namespace_id, namespace) whose time has come.
 
         They are of one account or of all.
         """
@@ -113,12 +113,12 @@ class Runs:
 
     async def begin(self, due: Row) -> None:
         """Begin a run that is due, in the relayer's name."""
-        relayer = self._ledger.unasked(AccountId(due["account_id"]))
+        relayer = self._ledger.unasked(AccountId(due["whole_id"]))
         with suppress(NotFound):  # the account was closed meanwhile
             await self._begin(relayer, Namespace(due["namespace"]), due["namespace_id"])
 
     async def find_unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
-        """Yield pages of (account_id, run_id, namespace) of runs that are to go on.
+        """Yield pages of (whole_id, run_id, namespace) of runs that are to go on.
 
         They are of one account or of all.
         """

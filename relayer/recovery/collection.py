@@ -70,7 +70,7 @@ class Collector:
         if self._account is None:
             await self._replay.try_again()
         for _ in range(PAGES_AT_ONCE):
-            if self._account is None and not await self._next_account(b""):
+            if self._account is None and not await self._next_account(None):
                 self._rest_until = now + REST
                 return
             await self._collect_page()
@@ -81,7 +81,7 @@ class Collector:
         except Unavailable as error:
             log.warning("drafts stay", extra={"event": "collection.wait", "code": error.code})
 
-    async def _next_account(self, after: bytes) -> bool:
+    async def _next_account(self, after: AccountId | None) -> bool:
         self._account = await rows.next_account(self._database, after)
         self._after = ""
         if self._account is not None:

@@ -99,7 +99,7 @@ class Replay:
             if not whatever_store:
                 await refuse_blobs_elsewhere(self._database)
             return
-        accounts = {AccountId(row["account_id"]): row for row in await rows.newest(self._database)}
+        accounts = {AccountId(row["whole_id"]): row for row in await rows.newest(self._database)}
         marks = await self._marks(list(accounts))
         if not all(marks.values()) and not whatever_store:
             await self._refuse_other_store(accounts, marks)
@@ -178,9 +178,9 @@ class Replay:
             return len(found)
         accounts = await rows.newest(self._database)
         present = set(await self._blobs.accounts())
-        lost = [row for row in accounts if AccountId(row["account_id"]) not in present]
+        lost = [row for row in accounts if AccountId(row["whole_id"]) not in present]
         for row in lost:
-            await self._outbox.mark(AccountId(row["account_id"]))
+            await self._outbox.mark(AccountId(row["whole_id"]))
         return len(lost)
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
@@ -199,7 +199,7 @@ class Replay:
         """
         for row in await rows.newest(self._database):
             if row["grant_serial_due"] == rows.HELD:
-                account = AccountId(row["account_id"])
+                account = AccountId(row["whole_id"])
                 mark = await self._blobs.read_mark(account)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
 

@@ -22,7 +22,6 @@ from relayer.sealed.primitives import (
     u32,
 )
 
-AccountId = NewType("AccountId", bytes)
 PublicKey = NewType("PublicKey", bytes)
 Namespace = NewType("Namespace", str)
 
@@ -30,6 +29,8 @@ NAMESPACE_CHARACTERS_MAX: Final = 128
 # No character of a normal form is spelt with more than four, so no valid name is longer.
 _NAMESPACE_SPELT_MAX: Final = 4 * NAMESPACE_CHARACTERS_MAX
 EPOCH_MAX: Final = 2**32 - 1
+NUMBER_MIN: Final = -(2**63)
+_NUMBER_BYTES: Final = 8
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
 # Ignorable by default, other controls of formats, and blanks that are no white space.
@@ -44,6 +45,19 @@ _WRITTEN_WITH_JOINERS: Final = re.compile(
     "\U0001e900-\U0001e95f]"
 )
 _JOINERS: Final = "\u200c\u200d"
+
+
+class AccountId(bytes):
+    """The 32 bytes that name an account; where a number is asked for, it is their first eight.
+
+    The database has the number in its rows, and the whole id once: a driver takes the value as what
+    a statement's parameter is.
+    """
+
+    __slots__ = ()
+
+    def __int__(self) -> int:
+        return int.from_bytes(self[:_NUMBER_BYTES], signed=True)
 
 
 @dataclass(frozen=True)

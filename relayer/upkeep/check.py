@@ -89,7 +89,7 @@ async def check(storage: Storage) -> Report:
     """Look at every account, beside a running server too."""
     report = Report()
     for row in await account_rows.list_accounts(storage.database):
-        account = AccountId(row["account_id"])
+        account = AccountId(row["whole_id"])
         report.checked["accounts"] += 1
         serial = await _check_receipts(storage, account, report)
         await _check_grants(storage, account, report, serial)

@@ -331,7 +331,7 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
             return _to_finding("key", False, "several begin so", advice="give the whole public key")
         unknown = "unknown: no account here ever granted it anything"
         return _to_finding("key", False, unknown, add)
-    account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
+    account, public_key = AccountId(rows[0]["whole_id"]), rows[0]["public_key"].hex()
     keys = await storage.accounts.all_keys(account)
     entry = next(entry for entry in keys if entry["public_key"] == public_key)
     ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(clock()))

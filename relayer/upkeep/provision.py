@@ -201,10 +201,10 @@ async def list_accounts(storage: Storage) -> list[dict[str, Any]]:
     """Return every account."""
     return [
         {
-            "account_id": account_text(AccountId(row["account_id"])),
+            "account_id": account_text(AccountId(row["whole_id"])),
             "label": row["label"],
             "custody": storage.accounts.custody(
-                await storage.accounts.chain(AccountId(row["account_id"]))
+                await storage.accounts.chain(AccountId(row["whole_id"]))
             ),
             "memory_count": row["memory_count"],
             "storage_bytes": row["storage_bytes"],

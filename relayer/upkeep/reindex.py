@@ -112,7 +112,7 @@ async def examine(
         NotFound: no such account.
     """
     rows = await account_rows.list_accounts(storage.database)
-    chosen = [AccountId(r["account_id"]) for r in rows if account in (None, r["account_id"])]
+    chosen = [AccountId(r["whole_id"]) for r in rows if account in (None, r["whole_id"])]
     if account is not None and not chosen:
         raise NotFound("No such account.")
     return Report(versions, [await _read_standing(storage, versions, a) for a in chosen])

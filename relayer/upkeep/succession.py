@@ -70,7 +70,7 @@ async def _rotate(settings: Settings, clock: Clock) -> Rotated:
     async with open_storage(settings, clock, new=False, rotating=True) as storage:
         successor, named = _successor(settings, storage.identity, storage.succession, clock)
         for row in await account_rows.list_accounts(storage.database):
-            account = AccountId(row["account_id"])
+            account = AccountId(row["whole_id"])
             try:
                 handed_over += await _hand_over(storage, account, successor, named)
             except (BadRequest, Corrupted, CryptoError) as error:

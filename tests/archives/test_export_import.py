@@ -548,7 +548,7 @@ class TestKeys:
         writer = await here.key(founder, TEAM)
         await moved(here, there, founder)
         key = writer.identity.public_key
-        owner = "SELECT account_id FROM key_owner WHERE public_key = $1"
+        owner = "SELECT whole_id FROM key_owner WHERE public_key = $1"
         assert await there.sql(owner, key) == []
         assert await there.storage.accounts.claim(founder.account, key)
         assert await there.value(owner, key) == founder.account
@@ -582,7 +582,7 @@ class TestKeys:
         planted = msgspec.structs.replace(arrival.grants[0], serial=2, object=signed)
         await there.services.importer.take_in(caller.access, replace(EMPTY, grants=[planted]))
         assert parse_any(signed).serial == 2
-        owner = "SELECT account_id FROM key_owner WHERE public_key = $1"
+        owner = "SELECT whole_id FROM key_owner WHERE public_key = $1"
         assert await there.sql(owner, stranger.public_key) == []
 
     async def test_a_revoked_key_stays_revoked(self, here: Bench, there: Bench) -> None:

@@ -19,6 +19,8 @@ import pytest
 
 from relayer.blobs.buckets import BucketStore
 from relayer.blobs.store import BlobStore, FolderStore, PostgresStore, select_unread
+from relayer.clock import utc_now
+from relayer.database.accounts import insert_account
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound, QuotaExceeded, Unavailable
 from relayer.journal.outbox import GRACE
@@ -168,8 +170,12 @@ class TestEveryStore:
         for at in (0, number // 2, number - 1):
             assert [name async for name in store.names(ONE, after=listed[at])] == listed[at + 1 :]
 
-    async def test_its_accounts(self, store: BlobStore) -> None:
+    async def test_its_accounts(self, store: BlobStore, database: Database) -> None:
         assert await store.accounts() == []
+        if isinstance(store, PostgresStore):  # knows them by their rows
+            async with database.connection() as connection:
+                for account in (ONE, TWO):
+                    await insert_account(connection, account=account, label="", now=utc_now())
         for account in (TWO, ONE):
             await store.put_many(account, {NAMES[0]: DATA[0]})
         assert sorted(await store.accounts()) == [ONE, TWO]

@@ -105,7 +105,9 @@ async def test_another_agents_key_opens_no_blob(shared_relayer, tmp_path, capsys
     memory = machine.json("get", kept["id"], "--agent", "researcher")
     account = account_bytes(machine.settings("coder").account_id)
     connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
-    rows = await connection.fetch("SELECT bytes FROM blobs WHERE account_id = $1", account)
+    rows = await connection.fetch(
+        "SELECT bytes FROM blobs JOIN accounts USING (account_id) WHERE whole_id = $1", account
+    )
     await connection.close()
     address = Address(
         account=account, type=MEMORY, memory=UUID(kept["id"]), revision=memory["revision"]

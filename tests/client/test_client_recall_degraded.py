@@ -167,7 +167,8 @@ async def damaged(relayer: RunningRelayer, settings: Settings) -> None:
     connection = await asyncpg.connect(relayer.environment["RELAYER_DATABASE_URL"])
     await connection.execute(
         "UPDATE blobs SET bytes = set_byte(bytes, 120, 255 - get_byte(bytes, 120))"
-        " WHERE account_id = $1 AND length(bytes) > 120",
+        " FROM accounts a WHERE a.account_id = blobs.account_id AND a.whole_id = $1"
+        " AND length(bytes) > 120",
         account_bytes(settings.account_id),
     )
     await connection.close()

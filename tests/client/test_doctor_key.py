@@ -257,7 +257,8 @@ async def test_a_memory_that_cannot_be_opened(user: Machine, shared_relayer) -> 
         account = bytes.fromhex(client.settings.account_id[2:])
     connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
     try:
-        damage = """UPDATE blobs b SET bytes = $2 FROM memories m WHERE m.account_id = $1
+        damage = """UPDATE blobs b SET bytes = $2 FROM memories m
+            JOIN accounts a USING (account_id) WHERE a.whole_id = $1
             AND b.account_id = m.account_id AND b.blob_id = m.blob_id"""
         assert await connection.execute(damage, account, b"damaged") == "UPDATE 1"
     finally:

@@ -346,7 +346,9 @@ async def test_an_agents_key_opens_only_its_own(
         [memory] = (await client.list()).memories
     account = account_bytes(owner.account_id)
     connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
-    rows = await connection.fetch("SELECT bytes FROM blobs WHERE account_id = $1", account)
+    rows = await connection.fetch(
+        "SELECT bytes FROM blobs JOIN accounts USING (account_id) WHERE whole_id = $1", account
+    )
     await connection.close()
     [envelope] = [row["bytes"] for row in rows if UUID(memory.id).bytes in row["bytes"]]
     address = Address(account=account, type=MEMORY, memory=UUID(memory.id), revision=1)

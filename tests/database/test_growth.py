@@ -72,6 +72,8 @@ def _literal(value: Any) -> str:
     match value:
         case None:
             return "NULL"
+        case AccountId():
+            return str(int(value))
         case bytes():
             return f"'\\x{value.hex()}'"
         case list() | tuple():

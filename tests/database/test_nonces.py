@@ -38,7 +38,7 @@ def test_a_nonce_is_kept_for_longer_than_clocks_differ() -> None:
 
 def said(answer: NonceAnswer) -> tuple[Any, ...]:
     """What an answer says, and of whom."""
-    named = answer.named and (answer.named["account_id"], answer.named["grant_serial"])
+    named = answer.named and (answer.named["whole_id"], answer.named["grant_serial"])
     return answer.owner, answer.intact, answer.fresh, named
 
 
@@ -71,7 +71,7 @@ async def test_the_same_nonce_with_other_accounts_is_fresh_once(
     nonces = [Nonce(**{**vars(first), "account": account}) for account in named]
     answers = await statements.record_nonces(storage.database, nonces)
     assert sum(answer.fresh for answer in answers) == 1
-    assert [a.named and a.named["account_id"] for a in answers] == named
+    assert [a.named and a.named["whole_id"] for a in answers] == named
 
 
 async def test_on_a_cluster_no_statement_asks_two_nodes(

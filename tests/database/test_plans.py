@@ -44,7 +44,7 @@ async def test_nothing_is_read_in_search_of_what_is_left_of_an_epoch(
     )
     assert plan.count("(never executed)") == 1
     await bench.sql("UPDATE memories SET epoch = 6 WHERE seq = 1000")
-    assert [row["account_id"] for row in await bench.sql(reseal._ACCOUNTS_DUE, None)] == [account]
+    assert [row["whole_id"] for row in await bench.sql(reseal._ACCOUNTS_DUE, None)] == [account]
 
 
 async def test_new_memories_are_stored_by_a_kept_plan(bench: Bench) -> None:

@@ -128,7 +128,7 @@ class TestPlans:
 
     async def test_a_look_up_keeps_its_plan(self, session: Database) -> None:
         for _ in range(self.OFTEN):
-            await session.fetch(self.LOOK_UP, b"")
+            await session.fetch(self.LOOK_UP, 0)
         assert await self.kept(session)
 
     @pytest.mark.parametrize("begin", [Database.transaction, Database.snapshot])
@@ -139,7 +139,7 @@ class TestPlans:
     ) -> None:
         for _ in range(self.OFTEN):
             async with begin(session) as connection:
-                await connection.fetch(self.LOOK_UP, b"")
+                await connection.fetch(self.LOOK_UP, 0)
         assert not await self.kept(session)
         [after] = await session.fetch("SHOW plan_cache_mode")
         assert after[0] == "auto"

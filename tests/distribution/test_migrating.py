@@ -25,6 +25,7 @@ from tests.conftest import TestDatabase
 from tests.distribution.cluster import Cluster, coordinator
 from tests.older import database_at
 
+UNCHANGEABLE = "take them back to the coordinator"
 ALL = [*BY_ACCOUNT, *BY_KEY, *EVERYWHERE]
 
 
@@ -179,7 +180,8 @@ class TestInterrupted:
             await migrate.distribute(older.connect_args)
         await relayer.close()
         assert await older.names() == before
-        await migrate.distribute(older.connect_args)
+        with pytest.raises(PostgresError, match=UNCHANGEABLE):
+            await migrate.distribute(older.connect_args)
         assert sorted(await older.names()) == sorted([*BY_ACCOUNT, *BY_KEY])
 
     async def test_two_at_once_take_turns(self, cluster: Cluster) -> None:
@@ -190,8 +192,11 @@ class TestInterrupted:
 class TestWhatIsThere:
     async def test_rows_are_not_left_on_the_coordinator(self, cluster: Cluster) -> None:
         """Last of all, since a table that is referred to from here cannot be emptied."""
-        await cluster.admin.execute("INSERT INTO accounts VALUES ('a', '', now(), 0, 0, '')")
-        await cluster.admin.execute("INSERT INTO grants VALUES ('a', 1, '', '', '', now())")
+        await cluster.admin.execute(
+            "INSERT INTO accounts (account_id, whole_id, label, created_at, grant_serial,"
+            " receipt_seq, receipt_head) VALUES (0, int8send(0), '', now(), 0, 0, '')"
+        )
+        await cluster.admin.execute("INSERT INTO grants VALUES (0, 1, '', '', '', now())")
         await migrate.distribute(cluster.connect_args)
         emptied = await cluster.names("empty")
         assert emptied == ["nonces", "grants", "accounts"]  # there is always the row of crashes
@@ -217,7 +222,8 @@ class TestLaterRevisions:
 
     async def test_lay_out_what_they_make(self, older: Cluster) -> None:
         await self.distributed(older)
-        await migrate.migrate(older.connect_args)
+        with pytest.raises(PostgresError, match=UNCHANGEABLE):
+            await migrate.migrate(older.connect_args)
         made = ["links", "webhooks", "webhook_events", "consolidations"]
         assert await older.names() == [
             *made,
@@ -228,7 +234,17 @@ class TestLaterRevisions:
             "memory_recalls",
         ]
         assert await older.names("everywhere") == ["unlock_keys"]
-        assert await migrate.distribute(older.connect_args) == []
+
+    async def test_change_no_column_by_which_rows_lie(self, older: Cluster) -> None:
+        """All before that are applied, and the release before goes on with these."""
+        await self.distributed(older)
+        for change in (migrate.migrate, migrate.distribute):
+            with pytest.raises(PostgresError, match=UNCHANGEABLE):
+                await change(older.connect_args)
+            assert await migrate.revision(older.connect_args) == "0026"
+        await older.admin.execute("DELETE FROM pg_dist_partition")  # as undistribute_table does
+        assert set(await migrate.distribute(older.connect_args)) == set(ALL)
+        assert await migrate.revision(older.connect_args) == migrate.head()
 
     async def test_are_undone_with_what_they_could_not_lay_out(self, older: Cluster) -> None:
         await self.distributed(older)
@@ -238,7 +254,8 @@ class TestLaterRevisions:
         assert await migrate.revision(older.connect_args) == "0002"
         assert await older.calls() == []
         await older.admin.execute("DELETE FROM faults")
-        await migrate.migrate(older.connect_args)
+        with pytest.raises(PostgresError, match=UNCHANGEABLE):
+            await migrate.migrate(older.connect_args)
         assert "webhooks" in await older.names()
 
     async def test_leave_a_cluster_alone_that_holds_nothing_yet(self, older: Cluster) -> None:

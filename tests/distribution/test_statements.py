@@ -73,7 +73,7 @@ WRONG = {
     ),
     "some accounts": (
         rules.unbound,
-        "SELECT memory_id FROM memories WHERE account_id = ANY ($1::bytea[])",
+        "SELECT memory_id FROM memories WHERE account_id = ANY ($1::bigint[])",
     ),
     "an inner level that takes the outer's word": (
         rules.unbound,
@@ -82,7 +82,7 @@ WRONG = {
     ),
     "a CTE without": (
         rules.unbound,
-        "WITH m AS MATERIALIZED (SELECT memory_id FROM memories WHERE $1::bytea IS NOT NULL)"
+        "WITH m AS MATERIALIZED (SELECT memory_id FROM memories WHERE $1::bigint IS NOT NULL)"
         " SELECT v.part FROM vectors v JOIN m ON m.memory_id = v.memory_id"
         " WHERE v.account_id = $1",
     ),
@@ -156,7 +156,7 @@ WRONG = {
     ),
     "MERGE": (
         rules.refused,
-        "MERGE INTO blobs b USING (SELECT $1::bytea AS id) s ON b.account_id = s.id"
+        "MERGE INTO blobs b USING (SELECT $1::bigint AS id) s ON b.account_id = s.id"
         " WHEN MATCHED THEN DELETE",
     ),
     "the first of each account": (
@@ -188,10 +188,10 @@ WRONG = {
     "a row before the one it refers to": (
         rules.too_early,
         "WITH grant_ AS (INSERT INTO grants VALUES ($1, 1, '', '', '', $2, NULL))"
-        " INSERT INTO accounts VALUES ($1, '', $2, 1, 0, '')",
+        " INSERT INTO accounts (account_id) VALUES ($1)",
     ),
 }  # fmt: skip
-APART = "SELECT m.memory_id FROM memories m JOIN key_owner k ON k.account_id = m.account_id"
+APART = "SELECT m.memory_id FROM memories m JOIN key_owner k ON k.whole_id = m.blob_id"
 LOOSE = "SELECT m.memory_id FROM memories m JOIN vectors v ON v.memory_id = m.memory_id"
 
 

@@ -342,8 +342,10 @@ class TestResistingJournal:
 
 async def waiting(bench: Bench) -> dict[bytes, int]:
     """Account → how many of its journal objects wait."""
-    rows = await bench.sql("SELECT account_id, count(*) AS n FROM blobs GROUP BY account_id")
-    return {r["account_id"]: r["n"] for r in rows}
+    rows = await bench.sql(
+        "SELECT whole_id, count(*) AS n FROM blobs JOIN accounts USING (account_id) GROUP BY 1"
+    )
+    return {r["whole_id"]: r["n"] for r in rows}
 
 
 class Away(FolderStore):

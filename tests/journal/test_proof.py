@@ -32,7 +32,7 @@ from relayer.identity import (
 from relayer.installation import open_storage
 from relayer.run_file import alone
 from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
-from relayer.sealed.keys import Identity, Root, account_text, parse_public_key
+from relayer.sealed.keys import AccountId, Identity, Root, account_text, parse_public_key
 from relayer.sealed.primitives import random_key, to_base64url
 from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
@@ -351,9 +351,9 @@ async def test_an_interrupted_rotation_goes_on(
     assert (done.before, done.now) == (first, waiting)
     assert not next_path(path).exists()
     async with open_storage(settings) as storage:
-        for row in await storage.database.fetch("SELECT account_id, grant_serial FROM accounts"):
+        for row in await storage.database.fetch("SELECT whole_id, grant_serial FROM accounts"):
             assert row["grant_serial"] == 4  # nothing was done twice
-            chain = await storage.accounts.chain(row["account_id"])
+            chain = await storage.accounts.chain(AccountId(row["whole_id"]))
             assert storage.accounts.custody(chain) == "managed"
         assert (await check.check(storage)).problems == []
     assert len(load_succession(path)) == 1

@@ -436,7 +436,7 @@ class TestSchedule:
                 after=run_rows.START,
                 limit=9,
             )
-            assert [r["account_id"] for r in due] == [caller.access.account]
+            assert [r["whole_id"] for r in due] == [caller.access.account]
             # What it has chosen beside that counts.
             chosen = await hybrid.storage.accounts.settings(odd.access.account)
             assert chosen == AccountSettings(low_confidence="review")

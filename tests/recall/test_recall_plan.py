@@ -30,8 +30,8 @@ class TestPlan:
         await bench.sql(
             """
             INSERT INTO accounts
-                (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
-            SELECT sha256(n::text::bytea), '', now(), 0, 0, '' FROM generate_series(1, 20) n
+                (account_id, whole_id, label, created_at, grant_serial, receipt_seq, receipt_head)
+            SELECT n, int8send(n), '', now(), 0, 0, '' FROM generate_series(1, 20) n
             """
         )
         await bench.sql(

@@ -276,8 +276,10 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
         self, lean: Settings, written: Bench, tmp_path: Path
     ) -> None:
         """Its first and its newest memory, and no other account has any."""
-        [one] = await written.sql("SELECT DISTINCT account_id FROM memories")
-        account = AccountId(one["account_id"])
+        [one] = await written.sql(
+            "SELECT DISTINCT whole_id FROM memories JOIN accounts USING (account_id)"
+        )
+        account = AccountId(one["whole_id"])
         names = await put_inside(written, account)
         for name in (names[0], names[-1]):
             await PostgresStore(database=written.storage.database).delete(account, name)
@@ -295,8 +297,10 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
     ) -> None:
         """Where the new store had it all, but what was lost before."""
         await put_inside(written, await remembering(written, "Carl prefers water."))
-        [first, *_] = await written.sql("SELECT account_id FROM memories ORDER BY seq")
-        account = AccountId(first["account_id"])
+        [first, *_] = await written.sql(
+            "SELECT whole_id FROM memories JOIN accounts USING (account_id) ORDER BY seq"
+        )
+        account = AccountId(first["whole_id"])
         newest = (await newest_names(written.storage.database, account, 1))[0]
         await written.storage.blobs.delete(account, newest)
         done = blobs(lean, "move", "--to", written.settings.blob_store)

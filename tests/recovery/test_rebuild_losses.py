@@ -162,8 +162,8 @@ async def test_nothing_else_is_lost(bench: Bench, lose: Lose) -> None:
     told = {name for names in LOST.values() for name in names}
     assert await missing(bench, lost) - COUNTED == told
     tables = await bench.sql(
-        "SELECT table_name FROM information_schema.columns WHERE column_name = 'account_id'"
-        " AND table_schema = 'public'"
+        "SELECT table_name FROM information_schema.columns"
+        " WHERE column_name IN ('account_id', 'whole_id') AND table_schema = 'public'"
     )
     assert {row["table_name"] for row in tables} == KEYS.keys() | PASSING
 

@@ -115,8 +115,8 @@ class TestRefused:
         assert done[innocent.account].outcome == REBUILT
         assert done[poisoned.account].outcome == "not rebuilt: DataError, see the log"
         assert not done[poisoned.account].as_json()["ok"]
-        rows = await lost.sql("SELECT account_id FROM accounts")
-        assert [row["account_id"] for row in rows] == [innocent.account]
+        rows = await lost.sql("SELECT whole_id FROM accounts")
+        assert [row["whole_id"] for row in rows] == [innocent.account]
         [line] = [r for r in caplog.records if getattr(r, "event", "") == "rebuild.failed"]
         assert (line.exc_info, line.__dict__["exception"]["type"]) == (None, "DataError")
 
@@ -130,7 +130,7 @@ class TestRefused:
         lost = await lose(bench)
         [outcome] = await rebuilt(lost, bench)
         assert outcome == "not rebuilt: the journal has none or several grants of serial 2"
-        assert await lost.sql("SELECT account_id FROM accounts") == []
+        assert await lost.sql("SELECT whole_id FROM accounts") == []
 
     async def test_the_newest_grant_is_missing(self, bench: Bench, lose: Lose) -> None:
         """An erasure since then names its serial."""

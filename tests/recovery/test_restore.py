@@ -195,8 +195,8 @@ async def test_accounts_and_namespaces_are_apart(bench: Bench) -> None:
     await bench.sql("DELETE FROM memories")
     done = await bench.services.restore.restore(first, TEAM, 100)
     assert (done.restored, done.total) == (1, 1)
-    owners = await bench.sql("SELECT account_id FROM memories")
-    assert [r["account_id"] for r in owners] == [one.account]
+    owners = await bench.sql("SELECT whole_id FROM memories JOIN accounts USING (account_id)")
+    assert [r["whole_id"] for r in owners] == [one.account]
 
 
 async def test_needs_a_writer_and_the_key(bench: Bench) -> None:

@@ -503,12 +503,12 @@ def nothing_is_left_behind(life: Life) -> None:
         life.first.data_dir,
         life.folder / "blobs",
     )
-    until(lambda: len(there.fetch(RECEIPTS, there.account)) == 1, "everything is erased")
-    [last] = there.fetch(RECEIPTS, there.account)
+    until(lambda: len(there.fetch(RECEIPTS, there.number)) == 1, "everything is erased")
+    [last] = there.fetch(RECEIPTS, there.number)
     closing = json.loads(last["object"][:-64])
     assert (closing["op"], closing["actor"]) == ("close", life.seeds[OWNER].hex)
     assert there.objects() == {b64url(hash_256(last["object"])): last["object"]}
-    assert there.fetch("SELECT seq FROM memories WHERE account_id = $1", there.account) == []
+    assert there.fetch("SELECT seq FROM memories WHERE account_id = $1", there.number) == []
     with SyncMemoryClient.from_profile(old) as client, pytest.raises(NotAuthenticated):
         client.list(namespace=TEAM)
     archive = str(life.folder / "anna.archive")

@@ -33,6 +33,6 @@ async def left_of(bench: Bench, account: bytes) -> dict[str, int]:
         count = f'SELECT count(*) FROM "{table}" WHERE account_id = $1'
         counts[table] = await bench.value(count, account)
     counts["key_owner"] = await bench.value(
-        "SELECT count(*) FROM key_owner WHERE account_id = $1", account
+        "SELECT count(*) FROM key_owner WHERE whole_id = $1", account
     )
     return {table: n for table, n in counts.items() if n}

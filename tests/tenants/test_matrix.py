@@ -77,12 +77,15 @@ async def rows_of(scene: Scene, account: AccountId, *, shared: bool = True) -> d
         where += " AND namespace_id = (SELECT namespace_id FROM namespaces WHERE account_id = $1"
         where += f" AND name = '{THEIRS}')"
     statement = "SELECT to_jsonb(t)::text AS row FROM {} t WHERE {} ORDER BY 1"
+    places = [(name, where) for (name,) in found]
+    if shared:
+        places.append(("key_owner", "whole_id = $1"))
     return {
         name: [
             r["row"]
             for r in await scene.storage.database.fetch(statement.format(name, where), account)
         ]
-        for (name,) in found
+        for name, where in places
     }
 
 

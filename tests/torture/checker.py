@@ -57,9 +57,9 @@ def _unfinished(looks: Sequence[Outside]) -> list[str]:
     jobs = Counter(f"a job {r['entrypoint']} is {r['status']}" for r in looks[0].fetch(_OPEN_JOBS))
     left = [f"{n} × {what}" for what, n in jobs.items()]
     for look in looks:
-        turns = Counter(r["state"] for r in look.fetch(_WAITING_TURNS, look.account))
+        turns = Counter(r["state"] for r in look.fetch(_WAITING_TURNS, look.number))
         left += [f"{n} turns are {state}" for state, n in turns.items()]
-        if rows := look.fetch(_UNEMBEDDED, look.account):
+        if rows := look.fetch(_UNEMBEDDED, look.number):
             left.append(f"{len(rows)} memories have no vector")
     return left
 
@@ -163,7 +163,7 @@ def _blobs(look: Outside, objects: dict[str, bytes]) -> list[str]:
     named = {row.blob_id for row in look.rows()}
     leaving = {
         base64.urlsafe_b64encode(row["blob_id"]).decode().rstrip("=")
-        for row in look.fetch(_ON_ITS_WAY_OUT, look.account)
+        for row in look.fetch(_ON_ITS_WAY_OUT, look.number)
     }
     sealed = {name for name, data in objects.items() if data[:1] == b"\x01"}
     problems = ["a row without its blob"] * len(named - set(objects))

@@ -32,7 +32,8 @@ HELD_S_MAX = 10.0  # how long a worker may take to ask for a vector
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _VICTIM = """
-SELECT account_id, blob_id, coalesce(revision_of, memory_id) AS id FROM memories
+SELECT whole_id, blob_id, coalesce(revision_of, memory_id) AS id
+FROM memories JOIN accounts USING (account_id)
 WHERE embedding_model = 'tiny-embedder/6' AND revision_of IS NULL
 """
 Do = Callable[[Ground, random.Random], Awaitable[None]]
@@ -242,7 +243,7 @@ async def _victim(ground: Ground, rng: random.Random) -> tuple[bytes, bytes, UUI
     if not rows:
         return None
     row = rng.choice(rows)
-    return row["account_id"], row["blob_id"], row["id"]
+    return row["whole_id"], row["blob_id"], row["id"]
 
 
 def _turn_bit(path: Path) -> None:

@@ -118,7 +118,7 @@ TAMPERING = {
     ),
     "serial lowered": ("UPDATE accounts SET grant_serial = 3", "does not know its newest grant"),
     "key given away": (
-        "UPDATE key_owner SET account_id = '\\x00' WHERE public_key IN"
+        "UPDATE key_owner SET whole_id = '\\x00' WHERE public_key IN"
         " (SELECT recipient FROM grants WHERE serial = 3)",
         "belongs to another account",
     ),

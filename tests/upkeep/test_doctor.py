@@ -129,7 +129,7 @@ async def test_a_beginning_of_several_keys_is_not_enough(
 ) -> None:
     for last in (b"\1", b"\2"):
         await storage.database.execute(
-            "INSERT INTO key_owner (public_key, account_id) VALUES ($1, $2)",
+            "INSERT INTO key_owner (public_key, whole_id) VALUES ($1, $2)",
             bytes(31) + last,
             managed.account,
         )

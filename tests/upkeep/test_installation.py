@@ -57,8 +57,8 @@ async def populated(settings: Settings) -> Identity:
 
 async def accounts_in(settings: Settings) -> list[AccountId]:
     async with open_storage(settings) as storage:
-        rows = await storage.database.fetch("SELECT account_id FROM accounts")
-    return [AccountId(row["account_id"]) for row in rows]
+        rows = await storage.database.fetch("SELECT whole_id FROM accounts")
+    return [AccountId(row["whole_id"]) for row in rows]
 
 
 async def refused(settings: Settings, why: str) -> None:

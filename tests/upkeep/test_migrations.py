@@ -1,7 +1,6 @@
 """What an earlier release stored is there after an upgrade, and becomes what this one stores."""
 
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -27,26 +26,23 @@ COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
+# Where a row of today has the account's whole id, which earlier ones had each.
+WHOLE = dict.fromkeys(
+    TABLES, "(SELECT whole_id FROM accounts a WHERE a.account_id = t.account_id)"
+) | {"accounts": "whole_id", "key_owner": "whole_id"}
 
 
-async def copy_rows(source: Database, target: dict[str, Any]) -> None:
+async def copy_rows(source: Database, old: asyncpg.Connection, words: str) -> None:
     """The rows of a database of today in one of earlier, as far as that has columns for them."""
-    old = await asyncpg.connect(**target)
     for table in TABLES:
-        there = WORDS if table == "postings" else table
-        columns = ", ".join(r["attname"] for r in await old.fetch(COLUMNS, table))
+        there = words if table == "postings" else table
+        names = [r["attname"] for r in await old.fetch(COLUMNS, table)]
+        columns = ", ".join(WHOLE[table] if name == "account_id" else name for name in names)
         rows = await source.fetch(f"SELECT ROW({columns})::text AS row FROM {there} t")
         await old.execute(
             f"INSERT INTO {table} SELECT (r::{table}).* FROM unnest($1::text[]) r",
             [r["row"] for r in rows],
         )
-    await old.execute("UPDATE memories SET index_version = 1")
-    # Objects that name namespaces are of today.
-    await old.execute(
-        "DELETE FROM blobs WHERE get_byte(bytes, 0) = 123 AND bytes NOT IN"
-        " (SELECT object FROM grants)"
-    )
-    await old.close()
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -62,7 +58,15 @@ async def test_what_the_first_revision_holds_is_followed_up(
     source = await before.value("SELECT source FROM memories")
     assert source is not None
     async with database_at(postgres, "0001") as earlier:
-        await copy_rows(before.storage.database, earlier["connect_args"])
+        old = await asyncpg.connect(**earlier["connect_args"])
+        await copy_rows(before.storage.database, old, WORDS)
+        await old.execute("UPDATE memories SET index_version = 1")
+        # Objects that name namespaces are of today.
+        await old.execute(
+            "DELETE FROM blobs WHERE get_byte(bytes, 0) = 123 AND bytes NOT IN"
+            " (SELECT object FROM grants)"
+        )
+        await old.close()
         await migrate.migrate(**earlier)
         database = await Database.connect(earlier["connect_args"], connections=5)
         bench = bench_on(
@@ -86,6 +90,42 @@ async def test_what_the_first_revision_holds_is_followed_up(
         found = await bench.texts(caller, "Which hot drink does Anna like?", mode="vector")
         assert found == ["Anna prefers tea."]
         assert await bench.texts(caller, "tea", source="kitchen", namespaces=[TEAM]) == found
+        assert (await check.check(bench.storage)).problems == []
+        await database.close()
+
+
+async def test_ids_and_names_in_rows_become_short(
+    postgres: EmbeddedPostgres, make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    """Nothing is embedded anew for that: the version says the same of a vector."""
+    before = make_bench(embedder=embedder)
+    founder = await before.account()
+    caller = await before.caller(founder)
+    await before.embed(caller, await before.remember(caller, "Anna prefers tea."))
+    async with database_at(postgres, "0026") as earlier:
+        old = await asyncpg.connect(**earlier["connect_args"])
+        await copy_rows(before.storage.database, old, "postings")
+        await old.execute(
+            "UPDATE memories SET embedding_version = 'all-MiniLM-L6-v2/int8 126+16 tokens',"
+            " index_bytes = 1"
+        )
+        assert await old.fetchval("SELECT account_id FROM memories") == founder.account
+        await old.close()
+        await migrate.migrate(**earlier)
+        database = await Database.connect(earlier["connect_args"], connections=5)
+        bench = bench_on(
+            before.settings,
+            earlier["connect_args"],
+            database,
+            embedder=embedder,
+            identity=before.storage.identity,
+            clock=before.clock,
+        )
+        [row] = await bench.sql("SELECT account_id, embedding_version FROM memories")
+        assert tuple(row) == (int(founder.account), embedder.version)
+        caller = await bench.caller(founder)
+        found = await bench.texts(caller, "Which hot drink does Anna like?", mode="vector")
+        assert found == ["Anna prefers tea."]
         assert (await check.check(bench.storage)).problems == []
         await database.close()
 
