@@ -402,6 +402,7 @@ GROWS = {
     "relayer/journal/outbox.py Outbox._unmarked": "accounts written to while the store is away",
     "relayer/recovery/restore.py Restore._resting": "accounts that were rebuilt or set back",
     "relayer/http/rate_limits.py FullKeys._used": "keys whose windows are filled in one minute",
+    "relayer/affinity.py Affinity._entering": "connections that were handed over a moment ago",
     "relayer/http/acceptor.py Acceptor._entering": "connections that were accepted a moment ago",
     "relayer/tenants/key_uses.py KeyUses._due": "KEYS_MAX",
     "relayer/tenants/key_uses.py KeyUses._stored": "KEYS_MAX",
