@@ -69,30 +69,32 @@ async def _resident_mb(site: Site, recalls: int, memories: int) -> float:
 async def _grown(site: Site, scale: Scale) -> list[Figure]:
     """What four workers take against one process, in all and for an index."""
     account, namespace = await site.new_account(), "team"
-    filled = await Filler(site).fill(account, namespace, 2_000 if scale.quick else scale.largest)
+    filled = await Filler(site).fill(account, namespace, 200 if scale.quick else scale.largest)
     before, after = list[float](), list[float]()
-    for workers in (1, WORKERS):
+    asked = 1 if scale.quick else ASKED
+    several = 2 if scale.quick else WORKERS
+    for workers in (1, several):
         async with site.replica("--workers", str(workers)) as process:
-            await _ask(site, process, account, "elsewhere")
+            await _ask(site, process, account, "elsewhere", asked)
             before.append(process.proportional_mb)
-            await _ask(site, process, account, namespace)
+            await _ask(site, process, account, namespace, asked)
             after.append(process.proportional_mb)
     of = f"{len(filled.ids):,} memories"
     one, all_of_them = (after[n] - before[n] for n in range(2))
     return [
         compared(
-            f"memory that recalls among {of} add, {WORKERS} workers",
+            f"memory that recalls among {of} add, {several} workers",
             *("MB", [all_of_them], "one process", [one], OF_WORKERS),
         ),
         compared(
-            f"all memory after recalls among {of}, {WORKERS} workers",
+            f"all memory after recalls among {of}, {several} workers",
             *("MB", [after[1]], "one process", [after[0]], OF_WORKERS),
         ),
     ]
 
 
-async def _ask(site: Site, process: Process, account: Account, namespace: str) -> None:
-    for _ in range(ASKED):
+async def _ask(site: Site, process: Process, account: Account, namespace: str, times: int) -> None:
+    for _ in range(times):
         async with contextlib.AsyncExitStack() as held:
             for _ in range(CLIENTS):
                 client = await held.enter_async_context(site.client(process, account))

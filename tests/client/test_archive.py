@@ -38,7 +38,11 @@ def test_everything_arrives_and_is_found_as_before(found: Callable[[str], Scene]
         tally = import_archive(client, archive, quiet)
         assert tally == {"imported": 3}
         after = client.recall("What does Anna drink?")
-        assert [(m.id, m.score) for m in after.results] == [(m.id, m.score) for m in before.results]
+        assert [m.id for m in after.results] == [m.id for m in before.results]
+        # One may come from memory, where a number has one byte, and one from the database.
+        assert [m.score for m in after.results] == pytest.approx(
+            [m.score for m in before.results], abs=0.005
+        )
         again = import_archive(client, archive, quiet)
         assert again == {"unchanged": 3}
 

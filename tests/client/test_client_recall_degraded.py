@@ -47,6 +47,7 @@ async def answering(
     folder = tmp_path_factory.mktemp("answering") / "data"
     environment = {
         "RELAYER_EMBEDDER": "none",
+        "RELAYER_INDEX_MEMORY_BYTES": "0",  # a row that was found would be kept as it was
         "OPENAI_BASE_URL": model.base_url,
         "OPENAI_API_KEY": API_KEY,
         "RELAYER_LLM_MODEL": CHAT_MODEL,

@@ -307,7 +307,7 @@ class TestRefusals:
 
     async def test_more_than_the_quota(self, make_bench: BenchMaker) -> None:
         """Earlier revisions count, too."""
-        bench = make_bench(storage_bytes_max=6_000)
+        bench = make_bench(storage_bytes_max=5_000)
         caller = await writer(bench)
         [stored] = await bench.remember(caller, TEA)
         used = await bench.value("SELECT storage_bytes + index_bytes FROM accounts")
