@@ -35,7 +35,7 @@ WITH memory AS (
            {MEMORY_BYTES} + cardinality(m.tokens)
                * CASE WHEN m.frequencies IS NULL THEN {WORD_BYTES}::bigint
                       ELSE {ROW_WORD_BYTES} END + coalesce(
-               (SELECT sum(8192 / greatest(8168 / (2 * vector_dims(v.embedding) + 124), 1) + 125)
+               (SELECT sum(8192 / greatest(8168 / (2 * vector_dims(v.embedding) + 124), 1) + 90)
                 FROM vectors v
                 WHERE v.account_id = m.account_id AND v.memory_id = m.memory_id), 0) AS there
     FROM memories m
