@@ -39,9 +39,10 @@ def test_new_memories_come_to_both_and_nothing_comes_twice(pair: Pair) -> None:
         assert contents(here, ("team", "other")) == contents(there, ("team", "other"))
         assert len(contents(here, ("team", "other"))) == 5
         found = there.recall("What does Anna drink?")
-        assert [(m.id, m.score) for m in found.results][:1] == [
-            (m.id, m.score) for m in here.recall("What does Anna drink?").results
-        ][:1]
+        [first, *_] = here.recall("What does Anna drink?").results
+        assert found.results[0].id == first.id
+        # One may come from memory, where a number has one byte, and one from the database.
+        assert found.results[0].score == pytest.approx(first.score, abs=0.005)
         before = (here.receipt_page(0, 1).seq, there.receipt_page(0, 1).seq)
         assert taken(pair.run()) == [{}, {}]
         forget_agreement(pair)

@@ -147,14 +147,14 @@ class TestPlans:
     async def test_a_transaction_keeps_plans_where_it_may(self, session: Database) -> None:
         for _ in range(self.OFTEN):
             async with session.transaction(keeps_plans=True) as connection:
-                await connection.fetch(self.LOOK_UP, b"")
+                await connection.fetch(self.LOOK_UP, 0)
         assert await self.kept(session)
 
     async def test_a_cluster_plans_each_anew(self, session: Database) -> None:
         session.is_cluster = True
         for _ in range(self.OFTEN):
             async with session.transaction(keeps_plans=True) as connection:
-                await connection.fetch(self.LOOK_UP, b"")
+                await connection.fetch(self.LOOK_UP, 0)
         assert not await self.kept(session)
 
     @pytest.mark.parametrize("name", ASKED_WIDELY)
