@@ -67,7 +67,7 @@ async def _resident_mb(site: Site, recalls: int, memories: int) -> float:
 
 
 async def _grown(site: Site, scale: Scale) -> list[Figure]:
-    """What four workers take against one process, in all and for an index."""
+    """Return the memory of four workers against one process, in all and for an index."""
     account, namespace = await site.new_account(), "team"
     filled = await Filler(site).fill(account, namespace, 200 if scale.quick else scale.largest)
     before, after = list[float](), list[float]()
