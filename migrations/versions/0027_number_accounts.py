@@ -123,7 +123,7 @@ def downgrade() -> None:
         )
     for table in TABLES:
         op.execute(
-            f"UPDATE {table} t SET account_id = a.whole_id FROM accounts a"  # noqa: S608
+            f"UPDATE {table} t SET account_id = a.whole_id FROM accounts a"  # noqa: S608  # our own name
             " WHERE t.account_id = substr(a.whole_id, 1, 8)"
         )
     op.execute("ALTER TABLE accounts DROP COLUMN whole_id")

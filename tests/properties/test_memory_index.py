@@ -115,7 +115,7 @@ def _touched(changed: Sequence[tuple[int, Any]], rows: Rows) -> Differing:
 
 
 def _ascends(postings: Postings) -> bool:
-    """Whether words do, and the memories of each, of which none has it more often than is told."""
+    """Words ascend, and so do the memories of each; none has it more often than is told."""
     pairs = list(zip(postings.tokens.tolist(), postings.at.tolist(), strict=True))
     most = postings.most.repeat(np.diff(postings.ends, prepend=0))
     return pairs == sorted(set(pairs)) and bool((postings.frequencies <= most).all())
