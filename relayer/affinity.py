@@ -105,6 +105,7 @@ class Affinity:
 
     def _read(self) -> None:
         assert self._own is not None
+        assert self._make is not None
         try:
             message, numbers, flags, _ = socket.recv_fds(self._own, MESSAGE_BYTES_MAX + 1, 1)
         except OSError:  # the process that takes this one's place was faster
@@ -113,15 +114,15 @@ class Affinity:
         if message[:1] == _PIN and not connections:
             self._note(message[1:])
         elif message[:1] == _CONNECTION and connections and not flags & socket.MSG_TRUNC:
-            task = asyncio.create_task(self._enter(connections.pop(), message[1:]))
+            task = asyncio.create_task(self._enter(self._make, connections.pop(), message[1:]))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)
         for connection in connections:
             connection.close()
 
-    async def _enter(self, connection: socket.socket, data: bytes) -> None:
-        assert self._make is not None
-        make = self._make
+    async def _enter(
+        self, make: Callable[[bytes], asyncio.Protocol], connection: socket.socket, data: bytes
+    ) -> None:
         with contextlib.suppress(OSError):  # it is gone
             connection.setblocking(False)
             loop = asyncio.get_running_loop()
