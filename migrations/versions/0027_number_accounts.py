@@ -33,7 +33,8 @@ RECOUNT = (
     """
     UPDATE memories m
     SET embedding_version = CASE
-            WHEN m.embedding_version IN ('', 'missing') THEN m.embedding_version
+            WHEN m.embedding_version = '' THEN ''
+            WHEN m.embedding_version = 'missing' THEN ' '
             ELSE translate(encode(substr(sha256(convert_to(m.embedding_version, 'UTF8')), 1, 6),
                                   'base64'), '+/', '-_') END,
         index_bytes = 1550 + CASE WHEN m.frequencies IS NULL THEN 167::bigint ELSE 32 END

@@ -30,7 +30,9 @@ from relayer.settings import UPLOAD_MODELS
 TURNED, SENT = UPLOAD_MODELS  # turned by the relayer, or as their client sent them
 NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
 LOST: Final = "lost"  # the blob is altered
-MISSING: Final = "missing"  # in place of a version: the blob is not there, which may pass
+# In place of a version, where the blob is not there, which may pass. It comes before each version
+# in any collation: what is marked while pages are read is not read again.
+MISSING: Final = " "
 Vector = tuple[Row, int, npt.NDArray[np.float16]]  # memory row, part, turned vector
 Position = tuple[int, str, int]  # index version, embedding version, sequence number
 START: Final[Position] = (0, "", 0)
