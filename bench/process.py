@@ -81,16 +81,18 @@ async def _grown(site: Site, scale: Scale) -> list[Figure]:
             after.append(process.proportional_mb)
     of = f"{len(filled.ids):,} memories"
     one, all_of_them = (after[n] - before[n] for n in range(2))
-    return [
-        compared(
-            f"memory that recalls among {of} add, {several} workers",
-            *("MB", [all_of_them], "one process", [one], OF_WORKERS),
-        ),
+    figures = [
         compared(
             f"all memory after recalls among {of}, {several} workers",
             *("MB", [after[1]], "one process", [after[0]], OF_WORKERS),
-        ),
+        )
     ]
+    if min(one, all_of_them) > 0:  # what a few memories add is less than what comes and goes
+        adding = f"memory that recalls among {of} add, {several} workers"
+        figures.append(
+            compared(adding, "MB", [all_of_them], "one process", [one], OF_WORKERS),
+        )
+    return figures
 
 
 async def _ask(site: Site, process: Process, account: Account, namespace: str, times: int) -> None:

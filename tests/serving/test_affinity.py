@@ -32,7 +32,7 @@ SMALL = {
     "RELAYER_RATE_LIMIT": "off",
     "RELAYER_INDEX_MEMORY_BYTES": "200000",
 }
-MEMORIES = 60
+MEMORIES = 100  # a sixteenth of that room, and more
 CONNECTIONS = 8
 
 

@@ -18,7 +18,7 @@ from relayer.sealed.unlock import UnlockKey
 from relayer.serve import bind
 from relayer.settings import Limits, Settings
 from relayer.workers import supervisor
-from relayer.workers.lines import read_keys
+from relayer.workers.lines import PRESENT, read_keys
 from relayer.workers.supervisor import Crew
 from tests.life import WAIT_S_MAX
 from tests.processes import is_there
@@ -80,7 +80,8 @@ class Stage:
         """The unlock keys that one heard of, each time."""
         path = self.folder / f"heard-{pid}"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        return [read_keys(line) for line in lines if line.endswith(b"\n")]
+        whole = (line for line in lines if line.endswith(b"\n") and not line.startswith(PRESENT))
+        return [read_keys(line) for line in whole]
 
     def said(self, event: str) -> list[logging.LogRecord]:
         """The log's lines of an event."""

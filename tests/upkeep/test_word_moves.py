@@ -3,6 +3,7 @@
 import pytest
 
 from relayer.database import word_moves
+from relayer.database.index_size import ROW_WORD_BYTES, WORD_BYTES
 from relayer.database.postings import IN_ROW_MAX
 from relayer.memories.opener import Caller
 from tests.erasing import holds
@@ -68,7 +69,7 @@ async def test_sizes_are_those_of_the_new_place(bench: Bench) -> None:
     await bench.remember(caller, "Anna likes tea.", LONG)
     counted = await bench.value("SELECT index_bytes FROM accounts")
     await make_rows(bench)
-    more = "200 * cardinality(tokens)"  # of a word that is a row, beyond one in a row
+    more = f"{WORD_BYTES - ROW_WORD_BYTES} * cardinality(tokens)"  # of a word that is a row
     await bench.sql(f"UPDATE memories SET index_bytes = index_bytes + {more} WHERE seq = 1")
     for table in ("namespaces", "accounts"):
         await bench.sql(f"UPDATE {table} SET index_bytes = (SELECT sum(index_bytes) FROM memories)")
