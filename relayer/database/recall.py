@@ -196,6 +196,8 @@ ORDER BY distance, m.seq DESC LIMIT $7
 """
 
 
+_BLOB_IDS: Final = "SELECT seq, blob_id FROM memories WHERE account_id = $1 AND seq = ANY ($2)"
+
 # Which of some tokens any memory has.
 _PRESENT: Final = f"""
 SELECT DISTINCT q.number FROM unnest($2::int[], $3::bigint[], $4::int[])
@@ -425,6 +427,11 @@ async def search_manual(
         np.array([r["moment"] for r in rows], np.float64),
         np.array([IMPORTANCES.index(r["importance"]) for r in rows], np.int8),
     )
+
+
+async def blob_ids(database: Database, account: AccountId, seqs: Sequence[int]) -> dict[int, bytes]:
+    """Return number → hash of the blob of those of these memories that are there."""
+    return {row["seq"]: row["blob_id"] for row in await database.fetch(_BLOB_IDS, account, seqs)}
 
 
 def _evidence(row: Row) -> Evidence:

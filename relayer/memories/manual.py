@@ -138,7 +138,8 @@ class Manual:
             measure = partial(
                 Measuring, self._database, caller.access.account, numbered, entry.has_records
             )
-            found = await nearest_memories(held[0], asked, caller.access.time, limit, measure)
+            name = partial(search.blob_ids, self._database, caller.access.account)
+            found = await nearest_memories(held[0], asked, caller.access.time, limit, measure, name)
         else:
             found = await search.search_manual(
                 self._database,

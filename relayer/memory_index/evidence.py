@@ -5,7 +5,7 @@ the last digits of distances.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -29,7 +29,13 @@ from relayer.database.recall import (
 from relayer.memory_index.distances import NEAREST, Measure
 from relayer.memory_index.keywords import search_words
 from relayer.memory_index.meaning import search_meaning
-from relayer.memory_index.namespace import LoadedNamespace, Memories, join, short
+from relayer.memory_index.namespace import (
+    UNNAMED,
+    LoadedNamespace,
+    Memories,
+    join,
+    short,
+)
 from relayer.memory_index.segments import Segment, join_arrays, take_first, to_segments
 
 Bools = npt.NDArray[np.bool_]
@@ -119,8 +125,12 @@ async def nearest_memories(
     now: datetime,
     limit: int,
     measure: Callable[[Sequence[Scope]], Measure],
+    name: Callable[[Sequence[int]], Awaitable[Mapping[int, bytes]]],
 ) -> Nearest:
-    """Search this namespace like `database.recall.search_manual`."""
+    """Search this namespace like `database.recall.search_manual`.
+
+    `name` returns number → blob id of those memories that are there.
+    """
     number, memories = namespace.namespace_id, namespace.memories
     scopes = [Scope(number, epoch, {model: v}) for (epoch, model), v in embeddings.items()]
     work = partial(_nearest, namespace, scopes, now, limit)
@@ -133,10 +143,16 @@ async def nearest_memories(
         distances = np.array([found[seq][0] for seq in memories.seq[at].tolist()], np.float64)
         best = take_first(np.arange(len(at)), distances, memories.seq[at], limit)
         at, distances = at[best], distances[best]
-    at = at[:limit]
+    at, distances = at[:limit], distances[:limit]
+    names = memories.blob_id[at].tolist()
+    if UNNAMED[0].tobytes() in names:
+        named = await name(memories.seq[at].tolist())
+        here = np.array([seq in named for seq in memories.seq[at].tolist()], bool)
+        at, distances = at[here], distances[here]
+        names = [named[seq] for seq in memories.seq[at].tolist()]
     return Nearest(
-        memories.blob_id[at].tolist(),
-        distances[:limit],
+        names,
+        distances,
         memories.moment[at],
         memories.importance[at],
     )

@@ -38,6 +38,8 @@ Bools = npt.NDArray[np.bool_]
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 WORD_SHARE: Final = 4  # entries that share a word, as is estimated
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
+NAMED_MAX: Final = 8_192  # memories whose blobs' names are kept: a recall seldom needs any
+UNNAMED: Final = np.zeros(1, "V32")  # in place of a name
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Memories:
         importance, kind: places in `IMPORTANCES` and `KINDS`.
         writer: `short` of the key.
         moment: when it happened, as `expires`, `stored`, `superseded` in seconds since 1970.
+        blob_id: hashes; `UNNAMED` of many memories.
     """
 
     seq: Ints
@@ -186,7 +189,8 @@ def estimate_sizes(extent: Extent, *, among: int = 0) -> Ints:
     """Estimate the bytes that each of these memories will take in memory, `among` so many."""
     posting = extent.postings * (POSTING_BYTES + WORD_BYTES // WORD_SHARE)
     vectors = estimate_bytes(extent.vectors, extent.numbers, among=among)
-    return row_bytes() + posting + vectors + extent.records
+    row = row_bytes() - (UNNAMED.itemsize if among > NAMED_MAX else 0)
+    return row + posting + vectors + extent.records
 
 
 def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> LoadedNamespace:
@@ -203,6 +207,8 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
     memories = join(sorted(parts, key=lambda part: int(part.seq[0])) or [stay])
     if not (np.diff(memories.seq) > 0).all():  # else only newer or older ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
+    if len(memories) > NAMED_MAX:
+        memories = replace(memories, blob_id=np.broadcast_to(UNNAMED, len(memories)))
     seqs = memories.seq
     moved = None  # where the kept ones are now, if not where they were
     if not np.array_equal(seqs[: len(old)], old.seq):

@@ -5,10 +5,13 @@ Not here: which of many are measured (`test_estimated_vectors.py`).
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relayer.database import distances as rows
-from relayer.memory_index import vector_rows
+from relayer.database import recall as search
+from relayer.memory_index import namespace, vector_rows
+from relayer.sealed.primitives import to_base64url
 from tests import twins as twins_module
 from tests.recall import test_memory_index as whole
 from tests.sealed_index import check_alike, talk
@@ -27,6 +30,7 @@ WHERE seq = $1
 def few_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were many vectors. The mean of all is that of estimates, which scores look at."""
     monkeypatch.setattr(vector_rows, "CODED_MIN", 1)
+    monkeypatch.setattr(namespace, "NAMED_MAX", 2)
     monkeypatch.setattr(twins_module, "DIGITS", 0.01)
 
 
@@ -41,6 +45,28 @@ class TestFinding(whole.TestFinding):
             assert {f.hit.seq for f in ours.found} == set(exact)
             for found in ours.found:
                 assert found.hit.cosine == pytest.approx(exact[found.hit.seq], abs=1e-6)
+
+    async def test_an_upload_that_is_erased_meanwhile_is_not_named(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of many memories the database names those that are found."""
+        caller, bench = await twins.caller(twins.held), twins.held
+        vectors = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+        names = [
+            (await bench.services.manual.remember(caller, TEAM, bytes([7, n] * 40), vector))[1]
+            for n, vector in enumerate(vectors)
+        ]
+        await twins.hold(TEAM)
+        assert set((await held_now(twins)).memories.blob_id.tolist()) == {bytes(32)}
+        read = search.blob_ids
+
+        async def later(*arguments: Any) -> dict[int, bytes]:
+            found = await read(*arguments)
+            return {seq: its for seq, its in found.items() if to_base64url(its) != names[1]}
+
+        monkeypatch.setattr(search, "blob_ids", later)
+        found = await bench.services.manual.recall(await twins.caller(bench), TEAM, vectors[1], 3)
+        assert {name for name, _ in found} == {names[0], names[2]}
 
 
 async def test_a_sealed_index_answers_alike(hybrid: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
