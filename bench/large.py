@@ -29,8 +29,8 @@ from bench.filling import APART, EMBEDDED, FIRST_AT, NOISE, VECTOR_COLUMNS
 from bench.running import Account, Scale, Site
 from bench.sentences import Questions, sentence
 from relayer.clock import utc_now
+from relayer.database.index_pages import Counts, Differing, Page
 from relayer.database.index_steps import IndexMark
-from relayer.database.memory_index import Counts, Differing, Page
 from relayer.database.pool import halfvec
 from relayer.database.recall import Evidence, Filters, Scope, Search
 from relayer.memories.recall import SPARE_HITS

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from relayer.database.memory_index import MemoryRows
+from relayer.database.index_pages import MemoryRows
 
 
 def memory_rows(seqs: Sequence[int], versions: Sequence[int] = (), **columns: Any) -> MemoryRows:

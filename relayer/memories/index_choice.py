@@ -21,7 +21,7 @@ import numpy as np
 from relayer.database import index_choice as rows
 from relayer.database import memory_index as index_rows
 from relayer.database import queue
-from relayer.database.memory_index import Ints
+from relayer.database.index_pages import Ints, Page
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound
 from relayer.memories.opener import has_key, key_of, take_fitting
@@ -130,7 +130,7 @@ def _place(row: Row) -> int:
 
 
 def _to_records(
-    account: AccountId, keys: Keys, page: Sequence[Row], read: index_rows.Page
+    account: AccountId, keys: Keys, page: Sequence[Row], read: Page
 ) -> list[rows.ToRecord]:
     """Return the records that say what rows have said of these memories."""
     there = read.memories

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memory_index import KINDS
+from relayer.database.index_pages import KINDS
 from relayer.database.recall import (
     NEIGHBOUR_SEQ,
     NEIGHBOUR_STEPS,

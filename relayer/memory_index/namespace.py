@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memory_index import (
+from relayer.database.index_pages import (
     NO_PAGE,
     Differing,
     Extent,

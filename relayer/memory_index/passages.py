@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memory_index import Vectors
+from relayer.database.index_pages import Vectors
 from relayer.memory_index.codes import Asked
 from relayer.memory_index.lists import Lists, make_lists, wants_lists
 from relayer.memory_index.vector_rows import VectorRows

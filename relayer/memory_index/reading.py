@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from relayer.database import memory_index as rows
+from relayer.database.index_pages import NO_PAGE, Counts, Differing, Extent, Page
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection
 from relayer.memory_index.namespace import (
@@ -45,16 +46,16 @@ class Part:
     """
 
     mark: IndexMark
-    counts: rows.Counts
+    counts: Counts
     seqs: Ints
-    pages: Sequence[rows.Page] | None
+    pages: Sequence[Page] | None
     size_bytes: int
     before: int
 
 
 async def read_pages(
     connection: Connection, key: IndexKey, seqs: Ints, bytes_max: int
-) -> list[rows.Page] | None:
+) -> list[Page] | None:
     """Read the pages of these memories; None, and none of it read, where they take more."""
     extents = await _extents(connection, key, seqs)
     sizes = estimate_sizes(extents, among=len(seqs))
@@ -93,9 +94,9 @@ async def read_newest(
     return Part(newest.mark, newest.counts, seqs, pages, size_bytes, before)
 
 
-async def _extents(connection: Connection, key: IndexKey, seqs: Ints) -> rows.Extent:
+async def _extents(connection: Connection, key: IndexKey, seqs: Ints) -> Extent:
     """Return the extent of these memories, asked for a page at a time."""
-    found = rows.NO_PAGE.extent
+    found = NO_PAGE.extent
     for at in range(0, len(seqs), PAGE):
         some = seqs[at : at + PAGE].tolist()
         found = found.join(await rows.extent(connection, *key, some))
@@ -113,7 +114,7 @@ async def load_whole(
     def read(before: int) -> "asyncio.Task[Part | None]":
         return asyncio.create_task(read_newest(connection, key, before, PAGE, room))
 
-    room, seqs, pages = bytes_max, list[Ints](), list[rows.Page]()
+    room, seqs, pages = bytes_max, list[Ints](), list[Page]()
     reading = read(ALL)
     try:
         while True:
@@ -133,7 +134,7 @@ async def load_whole(
     finally:  # the connection is not given back in the middle of a statement
         reading.cancel()
         await asyncio.wait({reading})
-    whole = rows.Differing(part.mark, part.counts, np.concatenate(seqs[::-1]))
+    whole = Differing(part.mark, part.counts, np.concatenate(seqs[::-1]))
     return await apply_changes(empty(key[1]), whole, pages[::-1]), part.mark
 
 
@@ -147,7 +148,7 @@ def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
 
 async def read_changes(
     connection: Connection, key: IndexKey, loaded: LoadedNamespace, mark: IndexMark
-) -> rows.Differing | None:
+) -> Differing | None:
     """Return the changes since it was read: by the steps from then on, or by all rows."""
     if (now := await rows.read_changes(connection, *key, mark)) is not None:
         return now
@@ -156,7 +157,7 @@ async def read_changes(
 
 
 async def apply_changes(
-    before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]
+    before: LoadedNamespace, now: Differing, pages: Sequence[Page]
 ) -> LoadedNamespace:
     """Apply changes to a namespace; a thread copies what is large, because others are waiting."""
     if len(now.seqs) and _is_large(before, now, pages):
@@ -164,7 +165,7 @@ async def apply_changes(
     return update(before, now, pages)
 
 
-def _is_large(before: LoadedNamespace, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:
+def _is_large(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> bool:
     count = len(before.memories) + len(now.seqs)
     size_bytes = before.size_bytes + sum(page.size_bytes for page in pages)
     return count > COPIED_AT_ONCE_MAX or size_bytes > COPIED_BYTES_AT_ONCE_MAX

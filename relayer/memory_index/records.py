@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relayer.database.memory_index import Ints, MemoryRows, Page, Vectors
+from relayer.database.index_pages import Ints, MemoryRows, Page, Vectors
 from relayer.database.vectors import LOST, NO_VECTOR
 from relayer.sealed.index_record import OpenedRecords, open_records
 from relayer.sealed.keys import AccountId, NamespaceKey

@@ -24,6 +24,7 @@ import numpy as np
 
 from relayer.affinity import ALONE, Affinity
 from relayer.database import memory_index as rows
+from relayer.database.index_pages import Counts, Differing, Page
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database
 from relayer.errors import RelayerError
@@ -90,7 +91,7 @@ class _Entry:
     """
 
     loaded: LoadedNamespace
-    counts: rows.Counts = field(default_factory=lambda: rows.Counts(0, 0))
+    counts: Counts = field(default_factory=lambda: Counts(0, 0))
     mark: IndexMark | None = None
     marks: deque[IndexMark] = field(default_factory=lambda: deque(maxlen=MARKS_MAX))
     before: int = ALL
@@ -406,7 +407,7 @@ class SealedNamespaces:
         for _, its in waiting:
             opened = opened.join(its)
         seqs = np.concatenate([part.seqs for part, _ in waiting])
-        await self._put(key, entry, rows.Differing(entry.mark, entry.counts, seqs), opened)
+        await self._put(key, entry, Differing(entry.mark, entry.counts, seqs), opened)
         entry.before = waiting[0][0].before
 
     async def _bring_up(
@@ -438,9 +439,7 @@ class SealedNamespaces:
             entry.marks.extend({now.mark, mark or now.mark}.difference(entry.marks))
             return True
 
-    async def _put(
-        self, key: IndexKey, entry: _Entry, now: rows.Differing, opened: OpenedPages
-    ) -> None:
+    async def _put(self, key: IndexKey, entry: _Entry, now: Differing, opened: OpenedPages) -> None:
         """Put opened pages in the place of what was there of the same memories."""
         loaded = await apply_changes(entry.loaded, now, opened.pages)
         if any(entry.closed.values()):
@@ -486,7 +485,7 @@ def _find_openable(entry: _Entry, keys: Sequence[NamespaceKey]) -> Ints:
 
 async def _changes(
     connection: Connection, key: IndexKey, entry: _Entry, since: IndexMark
-) -> rows.Differing | None:
+) -> Differing | None:
     """Return the changes of what is loaded; the rest is read as it is then."""
     if (now := await rows.read_changes(connection, *key, since)) is not None:
         return now
@@ -498,7 +497,7 @@ async def _changes(
 
 
 async def _open(
-    pages: Sequence[rows.Page], account: AccountId, keys: Sequence[NamespaceKey]
+    pages: Sequence[Page], account: AccountId, keys: Sequence[NamespaceKey]
 ) -> OpenedPages:
     """Open pages; a thread does it for many, because others are waiting."""
     if not has_records(pages):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.memory_index import Vectors
+from relayer.database.index_pages import Vectors
 from relayer.memory_index import codes
 from relayer.memory_index.codes import Asked, Planes
 from relayer.memory_index.lists import Lists

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relayer.database.index_pages import Counts, Differing, Page, Versions
 from relayer.database.index_steps import IndexMark
-from relayer.database.memory_index import Counts, Differing, Page, Versions
 from relayer.memory_index import namespace
 from relayer.memory_index.codes import Asked
 from relayer.memory_index.namespace import LoadedNamespace, empty, update

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relayer.database.index_pages import KINDS, Counts, Differing, Page
 from relayer.database.index_steps import IndexMark
-from relayer.database.memory_index import KINDS, Counts, Differing, Page
 from relayer.database.recall import Evidence, Filters, Scope, Search
 from relayer.memory_index import evidence, lists, meaning, vector_rows
 from relayer.memory_index.distances import Distances, rank_exactly

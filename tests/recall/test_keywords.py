@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from relayer.database.index_pages import Counts, Differing, Page
 from relayer.database.index_steps import IndexMark
-from relayer.database.memory_index import Counts, Differing, Page
 from relayer.database.recall import Scope
 from relayer.memory_index import keywords, namespace, postings, pruning
 from relayer.memory_index.keywords import Words, search_words
