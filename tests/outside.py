@@ -55,7 +55,7 @@ class Outside:
 
     @property
     def number(self) -> int:
-        """What stands for the account in rows."""
+        """Return the number that stands for the account in rows."""
         return int.from_bytes(self.account[:8], signed=True)
 
     def fetch(self, statement: str, *arguments: Any) -> list[Any]:

@@ -138,7 +138,7 @@ def workers_of(relayer: RunningRelayer) -> set[int]:
 
 
 def begun_by(relayer: RunningRelayer) -> int:
-    """How many workers have begun to answer so far."""
+    """Count the workers that have begun to answer so far."""
     return relayer.log.read_text().count("workers.began")
 
 

@@ -37,7 +37,7 @@ async def choice(hybrid: Bench) -> AsyncIterator[Choice]:
 
 
 async def access_without_keys(choice: Choice) -> Access:
-    """What a request says that lends none."""
+    """Return the access that a request has which lends no keys."""
     access = await access_of(choice.bench, choice.founder)
     assert access is not None
     return lasting(access, choice.bench.clock)

@@ -191,7 +191,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[
 
 
 def _holders(relayer: RunningRelayer) -> dict[int, int]:
-    """How many connections each worker holds."""
+    """Count the connections that each worker holds."""
     port = urlsplit(relayer.url).port
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inodes = {
