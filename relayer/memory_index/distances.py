@@ -29,7 +29,6 @@ Ints = npt.NDArray[np.int64]
 
 _NOTHING: Final = (math.nan, math.nan)
 OPENED_BYTES_MAX: Final = 2**18  # of records that are opened on the loop itself
-NEAREST: Final = 64  # memories that are measured because they may be the nearest
 
 
 class Ranked(Protocol):
@@ -128,7 +127,7 @@ async def rank_exactly(
     hits = rank(evidence)
     if evidence.estimates is None:
         return hits
-    places = np.union1d(np.argsort(evidence.nearest)[:NEAREST], _places(evidence, hits))
+    places = np.union1d(np.flatnonzero(evidence.estimates.near), _places(evidence, hits))
     evidence = _narrow(await _measured(evidence, places, measure))
     while evidence.estimates is not None:
         hits = rank(evidence)

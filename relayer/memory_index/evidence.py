@@ -26,7 +26,7 @@ from relayer.database.recall import (
     Search,
     Tokens,
 )
-from relayer.memory_index.distances import NEAREST, Measure
+from relayer.memory_index.distances import Measure
 from relayer.memory_index.keywords import search_words
 from relayer.memory_index.meaning import search_meaning
 from relayer.memory_index.namespace import (
@@ -46,6 +46,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 # What is looked at on the loop itself, in postings, memories and words: about five milliseconds.
 AT_ONCE_MAX: Final = 65_536
+UPLOADS_MIN: Final = 64  # that may be the nearest, where distances are estimates
 VECTOR_BYTES: Final = 128  # that take as long as one posting
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
@@ -191,7 +192,7 @@ def _nearest(
     memories = namespace.memories
     wanted = memories.kept & np.isinf(memories.superseded) & (memories.expires > now.timestamp())
     segments = to_segments([namespace], scopes)
-    meaning = search_meaning(segments, memories.seq, wanted, max(limit, NEAREST), limit)
+    meaning = search_meaning(segments, memories.seq, wanted, max(limit, UPLOADS_MIN), limit)
     return meaning.first, meaning.of(meaning.first)[0], meaning.is_coded
 
 

@@ -35,6 +35,7 @@ CHOSEN: Final = 1_024  # of these, by a few bits of each
 FURTHER: Final = 4  # times as many, where those found are no nearer than by chance
 BY_CHANCE: Final = 0.3  # standard deviations above what chance alone would bring
 MORE: Final = 2  # times as many candidates, where their distances are estimates
+MANY: Final = 2**18  # memories: of more, as many candidates again
 SAMPLED: Final = 1_024  # memories by which means are estimated
 
 
@@ -176,7 +177,8 @@ class _Listed:
         at, distances = self._look(1, np.zeros(0, np.int64), np.zeros(0))
         if _is_by_chance(distances, nearest, int(np.count_nonzero(admitted)), limit):
             at, distances = self._look(FURTHER, at, distances)
-        self.first = take_first(at, distances, seqs, count * (MORE if self.is_coded else 1))
+        more = 1 if not self.is_coded else MORE if len(seqs) <= MANY else MORE + 1
+        self.first = take_first(at, distances, seqs, count * more)
 
     def of(self, chosen: Ints) -> tuple[Floats, Floats, Ints]:
         nearest, total = np.full(len(chosen), np.inf), np.zeros(len(chosen))
