@@ -3,12 +3,15 @@
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relayer.database import index_size
 from relayer.database.index_size import index_bytes, vector_bytes
+from relayer.database.postings import IN_ROW_MAX
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
@@ -18,6 +21,7 @@ from tests.editing import edit
 from tests.erasing import holds
 from tests.services import OTHER, TEAM, Bench
 
+SPEC = Path(index_size.__file__).parents[2] / "SPEC.md"
 # All that a memory leaves in the database while it is there.
 GROWN = """
 SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY[
@@ -47,6 +51,15 @@ async def counted(bench: Bench) -> int:
 async def add(bench: Bench, caller: Caller, texts: list[str], *, at_once: int) -> None:
     for first in range(0, len(texts), at_once):
         await bench.embed(caller, await bench.remember(caller, *texts[first : first + at_once]))
+
+
+def test_the_specification_says_what_is_counted() -> None:
+    said = " ".join(SPEC.read_text().split())
+    share = 8_192 // (8_168 // 124)  # of a page, of a vector without numbers
+    assert f"A revision counts {index_size.MEMORY_BYTES:,} bytes" in said
+    assert f"{index_size.ROW_WORD_BYTES} where there are at most {IN_ROW_MAX}" in said
+    assert f"otherwise {index_size.WORD_BYTES}." in said
+    assert f"A vector of d dimensions counts {vector_bytes(0) - share} bytes" in said
 
 
 @pytest.mark.parametrize(
