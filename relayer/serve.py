@@ -31,7 +31,13 @@ from relayer.http.acceptor import Acceptor
 from relayer.http.connections import Bounds, bind_limits
 from relayer.idleness import Activity, has_work, wait_until_idle
 from relayer.installation import make_folder, open_storage
-from relayer.process import collect_rarely, forbid_core_files, lock_memory, pause_collection
+from relayer.process import (
+    collect_rarely,
+    forbid_core_files,
+    lock_memory,
+    pause_collection,
+    return_freed_memory,
+)
 from relayer.run_file import alone, socket_url, write_run_file
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
@@ -138,6 +144,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """
     forbid_core_files()
     lock_memory()
+    return_freed_memory()
     collect_rarely()
     ending = Ending()
     end_on_signals(ending.end)

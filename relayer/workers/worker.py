@@ -24,7 +24,12 @@ from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
-from relayer.process import collect_rarely, forbid_core_files, lock_memory
+from relayer.process import (
+    collect_rarely,
+    forbid_core_files,
+    lock_memory,
+    return_freed_memory,
+)
 from relayer.serve import GRACE_S, Ending, attend, complete_recovery, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.preallocation import COUNTS_FOLDER
@@ -49,6 +54,7 @@ def main() -> None:
     """Serve until told to leave, to end, or left alone."""
     forbid_core_files()
     lock_memory()
+    return_freed_memory()
     collect_rarely()
     with contextlib.ExitStack() as held:
         numbers, _, places = " ".join(sys.argv[1:]).partition(CHANNELS)
