@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ ACCOUNTS = 3
 CALLS_EACH = 12
 ENDS_S_MAX = 30  # a call that nobody wakes would wait for ever
 PAUSE_S_MAX = 0.01
+OTHERS_S_MAX = 5.0
 EMBEDDED = "SELECT DISTINCT memory_id FROM vectors"
 
 
@@ -28,6 +30,7 @@ class _Away:
         self._chance = chance
         self._now: list[list[str]] = []
         self.most = 0
+        self._are_all = asyncio.Event()  # once as many were there as may be
         self.twice: list[str] = []
         self.asked: list[list[str]] = []
 
@@ -40,7 +43,12 @@ class _Away:
         self.twice += [text for text in own if any(text in other for other in self._now)]
         self._now.append(own)
         self.most = max(self.most, len(self._now))
+        if self.most == AT_ONCE:
+            self._are_all.set()
         try:
+            # Else on a busy machine the first may be done before another has read its memories.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._are_all.wait(), OTHERS_S_MAX)
             await asyncio.sleep(self._chance.uniform(0, PAUSE_S_MAX))
             if any("fault" in text for text in texts):
                 raise Unavailable("away", code="embedder_unavailable")
