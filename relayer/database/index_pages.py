@@ -221,31 +221,31 @@ class Newest:
     rest: int | None
 
 
-def page(row: Row | Mapping[str, Any]) -> tuple[Page, Bools]:
+def decode_page(row: Row | Mapping[str, Any]) -> tuple[Page, Bools]:
     """Return the page of a row that has columns of memories, and whose words are rows elsewhere."""
     sent = row["flags"] or b""
-    flags = numbers(sent, ">i4")
+    flags = decode_numbers(sent, ">i4")
     is_sealed, is_kept, is_counted, is_later, is_sourced, expires, superseded, has_rows = (
         flags & 1 << bit > 0 for bit in range(len(FLAGS))
     )
-    sizes = numbers(row["record_sizes"], ">i4")
+    sizes = decode_numbers(row["record_sizes"], ">i4")
     records = row["records"] or b""
     held = np.where(sizes <= RECORD_MAX, sizes, 0) if len(records) < sizes.sum() else sizes
     writers = np.frombuffer(row["writers"] or b"", np.uint8).reshape(-1, _KEY_BYTES)
     models, model = _distinct(row["models"] or "", len(flags))
     never = np.full(len(flags), np.inf)
     rows = MemoryRows(
-        seq=numbers(row["seqs"], ">i8"),
-        version=numbers(row["versions"], ">u4"),
-        epoch=numbers(row["epochs"], ">i4"),
-        revision=_where(is_later, numbers(row["revisions"], ">i4"), np.ones_like(flags)),
+        seq=decode_numbers(row["seqs"], ">i8"),
+        version=decode_numbers(row["versions"], ">u4"),
+        epoch=decode_numbers(row["epochs"], ">i4"),
+        revision=_where(is_later, decode_numbers(row["revisions"], ">i4"), np.ones_like(flags)),
         is_sealed=is_sealed,
         is_kept=is_kept,
         is_counted=is_counted,
         importance=_places(flags // IMPORTANCE % (KIND // IMPORTANCE), IMPORTANCES),
         kind=_places(flags // KIND % (WORDS // KIND), KINDS),
         writer=np.ascontiguousarray(writers[:, :8]).view(">i8")[:, 0].astype(np.int64),
-        source=_where(is_sourced, numbers(row["sources"], ">i8"), np.zeros_like(flags)),
+        source=_where(is_sourced, decode_numbers(row["sources"], ">i8"), np.zeros_like(flags)),
         is_sourced=is_sourced,
         moment=_seconds(row["moments"]),
         expires=_where(expires, _seconds(row["expires"]), never),
@@ -261,7 +261,7 @@ def page(row: Row | Mapping[str, Any]) -> tuple[Page, Bools]:
         records=records,
     )
     counts = flags // WORDS
-    lengths = numbers(row["lengths"], ">i2").astype(np.int16)
+    lengths = decode_numbers(row["lengths"], ">i2").astype(np.int16)
     page = Page(
         memories=rows,
         vectors={},
@@ -331,23 +331,27 @@ def _distinct(joined: str, count: int) -> tuple[list[str], Ints]:
 
 def _seconds(sent: bytes | None) -> Seconds:
     """Return times as they are sent, microseconds since 2000, in seconds since 1970."""
-    sent_us = numbers(sent, ">i8")
+    sent_us = decode_numbers(sent, ">i8")
     is_never = sent_us == _NEVER
     seconds = (sent_us + np.where(is_never, 0, _EPOCH_US)) / _SECOND
     seconds[is_never] = np.inf
     return seconds
 
 
-def numbers(sent: bytes | None, kind: str) -> npt.NDArray[np.int64]:
+def decode_numbers(sent: bytes | None, kind: str) -> npt.NDArray[np.int64]:
     """Return the numbers of a string, each of such a type; none where it is missing."""
     return np.frombuffer(sent or b"", kind).astype(np.int64)
 
 
-def unpack(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
-    """Return numbers of memories, and their vectors where they lie among the bytes."""
-    seqs = numbers(row["seqs"], ">i8")
+def decode_vectors(sent: Sequence[Row]) -> dict[tuple[int, str], tuple[Ints, Vectors]]:
+    """Return (epoch, model) → numbers of memories, and their vectors where they lie among bytes."""
+    return {(row["epoch"], row["model"]): _unpack(row) for row in sent}
+
+
+def _unpack(row: Row) -> tuple[Ints, Vectors]:
+    seqs = decode_numbers(row["seqs"], ">i8")
     sent = np.frombuffer(row["packed"], np.uint8).reshape(len(seqs), -1)
     return seqs, sent[:, _HALF_HEADER:].view(">f2")
 
 
-NO_PAGE: Final = page(defaultdict(lambda: None))[0]
+NO_PAGE: Final = decode_page(defaultdict(lambda: None))[0]

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from relayer.database import index_pages
 from relayer.database.index_pages import (
     BETWEEN,
     FLAGS,
@@ -30,8 +29,9 @@ from relayer.database.index_pages import (
     Newest,
     Page,
     Versions,
-    numbers,
-    unpack,
+    decode_numbers,
+    decode_page,
+    decode_vectors,
 )
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Row
@@ -190,8 +190,8 @@ async def versions(
     row = await connection.fetchrow(_VERSIONS, account, namespace_id)
     if row is None:
         return None
-    seqs = numbers(row["seqs"], ">i8")
-    versions = numbers(row["versions"], ">u4")
+    seqs = decode_numbers(row["seqs"], ">i8")
+    versions = decode_numbers(row["versions"], ">u4")
     order = np.argsort(seqs)
     return Versions(*_state(row), seqs[order], versions[order])
 
@@ -221,7 +221,7 @@ async def extent(
     row = await connection.fetchrow(_EXTENT, account, namespace_id, seqs)
     assert row is not None
     names = ("seqs", "vectors", "numbers", "postings", "records")
-    found = [numbers(row[name], ">i8") for name in names]
+    found = [decode_numbers(row[name], ">i8") for name in names]
     order = np.argsort(found[0])
     return Extent(*(column[order] for column in found))
 
@@ -236,14 +236,14 @@ async def newest(
     row = await connection.fetchrow(_NEWEST, account, namespace_id, before, count)
     if row is None:
         return None
-    page, has_rows = index_pages.page(row)
+    page, has_rows = decode_page(row)
     memories = page.memories
     is_apart = has_rows | (memories.record_sizes > RECORD_MAX)
     searched = memories.seq[memories.record_sizes == 0]
     if len(searched):
         most, bounds = VECTORS_EACH * count, (int(searched[0]), int(searched[-1]))
         vectors = await connection.fetch(_VECTORS_BETWEEN, account, namespace_id, *bounds, most)
-        page = replace(page, vectors={(v["epoch"], v["model"]): unpack(v) for v in vectors})
+        page = replace(page, vectors=decode_vectors(vectors))
         if sum(len(its) for its, _ in page.vectors.values()) >= most:
             is_apart |= memories.record_sizes == 0
     return Newest(*_state(row), page.only(~is_apart), memories.seq[is_apart], row["rest"])
@@ -255,11 +255,11 @@ async def page(
     """Read the index data of these memories."""
     row = await connection.fetchrow(_MEMORIES, account, namespace_id, seqs)
     assert row is not None
-    page, has_rows = index_pages.page(row)
+    page, has_rows = decode_page(row)
     rest = page.memories.seq[page.memories.record_sizes == 0].tolist()
     if rest:
         vectors = await connection.fetch(_VECTORS, account, namespace_id, rest)
-        page = replace(page, vectors={(v["epoch"], v["model"]): unpack(v) for v in vectors})
+        page = replace(page, vectors=decode_vectors(vectors))
     if not has_rows.any():
         return page
     rest = page.memories.seq[has_rows].tolist()
@@ -267,13 +267,13 @@ async def page(
     assert postings is not None
     return replace(
         page,
-        tokens=np.concatenate([page.tokens, numbers(postings["tokens"], ">i8")]),
-        seqs=np.concatenate([page.seqs, numbers(postings["seqs"], ">i8")]),
+        tokens=np.concatenate([page.tokens, decode_numbers(postings["tokens"], ">i8")]),
+        seqs=np.concatenate([page.seqs, decode_numbers(postings["seqs"], ">i8")]),
         frequencies=np.concatenate(
-            [page.frequencies, numbers(postings["frequencies"], ">i2").astype(np.int16)]
+            [page.frequencies, decode_numbers(postings["frequencies"], ">i2").astype(np.int16)]
         ),
         lengths=np.concatenate(
-            [page.lengths, numbers(postings["lengths"], ">i2").astype(np.int16)]
+            [page.lengths, decode_numbers(postings["lengths"], ">i2").astype(np.int16)]
         ),
     )
 
