@@ -52,6 +52,14 @@ def lock_memory() -> bool:
     return bool(ctypes.CDLL(None).mlockall(_PAGES) == 0)
 
 
+def prepare_to_serve() -> None:
+    """Take the steps of a process that answers requests."""
+    forbid_core_files()
+    lock_memory()
+    return_freed_memory()
+    collect_rarely()
+
+
 def return_freed_memory() -> None:
     """Let the C library give large pieces back to the system as they are freed.
 

@@ -31,13 +31,7 @@ from relayer.http.acceptor import Acceptor
 from relayer.http.connections import Bounds, bind_limits
 from relayer.idleness import Activity, has_work, wait_until_idle
 from relayer.installation import make_folder, open_storage
-from relayer.process import (
-    collect_rarely,
-    forbid_core_files,
-    lock_memory,
-    pause_collection,
-    return_freed_memory,
-)
+from relayer.process import pause_collection, prepare_to_serve
 from relayer.run_file import alone, socket_url, write_run_file
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage
@@ -142,10 +136,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         SettingsError: nobody can listen there.
         Conflict: another relayer serves this data folder.
     """
-    forbid_core_files()
-    lock_memory()
-    return_freed_memory()
-    collect_rarely()
+    prepare_to_serve()
     ending = Ending()
     end_on_signals(ending.end)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _stay)

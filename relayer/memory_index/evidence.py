@@ -5,7 +5,7 @@ the last digits of distances.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -139,8 +139,7 @@ async def nearest_memories(
     at, distances, is_coded = await asyncio.to_thread(work) if is_much else work()
     if is_coded:
         found = await measure(scopes)(memories.seq[at].tolist())
-        here = np.array([seq in found for seq in memories.seq[at].tolist()], bool)
-        at = at[here]
+        at = at[_are_in(found, memories.seq[at])]
         distances = np.array([found[seq][0] for seq in memories.seq[at].tolist()], np.float64)
         best = take_first(np.arange(len(at)), distances, memories.seq[at], limit)
         at, distances = at[best], distances[best]
@@ -148,7 +147,7 @@ async def nearest_memories(
     names = memories.blob_id[at].tolist()
     if UNNAMED[0].tobytes() in names:
         named = await name(memories.seq[at].tolist())
-        here = np.array([seq in named for seq in memories.seq[at].tolist()], bool)
+        here = _are_in(named, memories.seq[at])
         at, distances = at[here], distances[here]
         names = [named[seq] for seq in memories.seq[at].tolist()]
     return Nearest(
@@ -157,6 +156,10 @@ async def nearest_memories(
         memories.moment[at],
         memories.importance[at],
     )
+
+
+def _are_in(found: Collection[int], seqs: Ints) -> Bools:
+    return np.array([seq in found for seq in seqs.tolist()], bool)
 
 
 def _is_much(namespaces: Sequence[LoadedNamespace], scopes: Sequence[Scope]) -> bool:

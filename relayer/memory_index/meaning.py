@@ -177,8 +177,9 @@ class _Listed:
         at, distances = self._look(1, np.zeros(0, np.int64), np.zeros(0))
         if _is_by_chance(distances, nearest, int(np.count_nonzero(admitted)), limit):
             at, distances = self._look(FURTHER, at, distances)
-        more = 1 if not self.is_coded else MORE if len(seqs) <= MANY else MORE + 1
-        self.first = take_first(at, distances, seqs, count * more)
+        if self.is_coded:
+            count *= MORE if len(seqs) <= MANY else MORE + 1
+        self.first = take_first(at, distances, seqs, count)
 
     def of(self, chosen: Ints) -> tuple[Floats, Floats, Ints]:
         nearest, total = np.full(len(chosen), np.inf), np.zeros(len(chosen))

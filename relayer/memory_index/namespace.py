@@ -96,7 +96,13 @@ class Memories:
 
     def at(self, positions: Ints | Bools) -> "Memories":
         """Return those at these positions."""
-        return Memories(*(_shared(column[positions]) for column in self.columns))
+        count = len(self.seq[positions])
+        return Memories(
+            *(
+                column[:count] if _is_shared(column) else _shared(column[positions])
+                for column in self.columns
+            )
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -204,11 +210,11 @@ def update(before: LoadedNamespace, now: Differing, pages: Sequence[Page]) -> Lo
     kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
     parts = [part for part in (stay, *map(_columns, pages)) if len(part)]
+    if sum(map(len, parts)) > NAMED_MAX:
+        parts = [replace(part, blob_id=np.broadcast_to(UNNAMED, len(part))) for part in parts]
     memories = join(sorted(parts, key=lambda part: int(part.seq[0])) or [stay])
     if not (np.diff(memories.seq) > 0).all():  # else only newer or older ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
-    if len(memories) > NAMED_MAX:
-        memories = replace(memories, blob_id=np.broadcast_to(UNNAMED, len(memories)))
     seqs = memories.seq
     moved = None  # where the kept ones are now, if not where they were
     if not np.array_equal(seqs[: len(old)], old.seq):

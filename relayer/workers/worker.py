@@ -24,12 +24,7 @@ from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
-from relayer.process import (
-    collect_rarely,
-    forbid_core_files,
-    lock_memory,
-    return_freed_memory,
-)
+from relayer.process import prepare_to_serve
 from relayer.serve import GRACE_S, Ending, attend, complete_recovery, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
 from relayer.telemetry.preallocation import COUNTS_FOLDER
@@ -52,10 +47,7 @@ END_S: Final = 2 * GRACE_S  # a process that has not ended by then will not by i
 
 def main() -> None:
     """Serve until told to leave, to end, or left alone."""
-    forbid_core_files()
-    lock_memory()
-    return_freed_memory()
-    collect_rarely()
+    prepare_to_serve()
     with contextlib.ExitStack() as held:
         numbers, _, places = " ".join(sys.argv[1:]).partition(CHANNELS)
         line, *sockets = (_held(held, number) for number in numbers.split())
