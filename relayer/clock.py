@@ -1,10 +1,12 @@
 """Time: the clock that everything is handed, and the milliseconds that formats use."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, overload
 
 Clock = Callable[[], datetime]
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
 MOMENT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
@@ -23,8 +25,8 @@ def to_ms(moment: datetime) -> int: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Return Unix milliseconds; None for None."""
-    return None if moment is None else round(moment.timestamp() * 1000)
+    """Return whole Unix milliseconds, as `rfc3339` shows the moment; None for None."""
+    return None if moment is None else (moment - EPOCH) // MILLISECOND
 
 
 @overload

@@ -9,9 +9,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from relayer.clock import EPOCH
 from relayer.database import consolidation as rows
 from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
@@ -44,7 +45,6 @@ EPISODES_MAX: Final = 50  # in one summary
 GROUPS_AT_ONCE: Final = 20  # of episodes, in one statement
 NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
 PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GoOn = Callable[[], bool]
 
 

@@ -4,7 +4,7 @@ Not here: what these do (`memories/episodes.py`, `memories/analysis.py`).
 """
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, TypedDict
 
 from litestar import get, post
@@ -12,7 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 
 from relayer import cursors
-from relayer.clock import rfc3339
+from relayer.clock import EPOCH, rfc3339
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
@@ -22,7 +22,6 @@ from relayer.routes import shapes
 from relayer.routes.arguments import PageLimit, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -80,13 +79,13 @@ async def list_episodes(
 
 
 def _cursor(episode: Episode) -> str:
-    return f"{(episode.created_at - _EPOCH) // _MICROSECOND}.{episode.id}"
+    return f"{(episode.created_at - EPOCH) // _MICROSECOND}.{episode.id}"
 
 
 def _position(cursor: str) -> PagePosition:
     moment, _, episode = cursor.partition(".")
     try:
-        return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(episode)
+        return EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(episode)
     except (ValueError, OverflowError):
         raise cursors.not_ours() from None
 
