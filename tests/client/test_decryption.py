@@ -69,7 +69,7 @@ def test_what_another_client_sealed_is_not_to_be_opened(scene):
 
 @pytest.mark.parametrize("custody", ["sealed", "managed"])
 def test_a_known_memory_is_opened_by_command(run: Machine, custody: str) -> None:
-    memory_id = run.remember(TEXT)
+    memory_id = run.remember(TEXT, "--wait")
     told = run("remember", TEXT)
     assert (told["id"], told["duplicate"]) == (memory_id, True)
     assert run.lines("get", memory_id, "--open") == [TEXT]
