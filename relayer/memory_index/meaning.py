@@ -31,7 +31,8 @@ Unit = npt.NDArray[np.float32]
 
 NEAR_MIN: Final = 8_192  # vectors at least whose distance is computed
 NEAR_SHARE: Final = 64  # and one of so many
-CHOSEN: Final = 1_024  # of these, by a few bits of each
+CHOSEN_MIN: Final = 512  # of these at least, by a few bits of each
+CHOSEN_SHARE: Final = 16  # and one of so many
 FURTHER: Final = 4  # times as many, where those found are no nearer than by chance
 BY_CHANCE: Final = 0.3  # standard deviations above what chance alone would bring
 MORE: Final = 2  # times as many candidates, where their distances are estimates
@@ -210,7 +211,8 @@ class _Listed:
         """Return memories of near lists with the distance of each, and those found before."""
         positions, distances = [at], [nearest]
         for leg, search in zip(self._legs, self._searches, strict=True):
-            its = search.find(times * _near_count(leg), CHOSEN)
+            count = _near_count(leg)
+            its = search.find(times * count, max(CHOSEN_MIN, count // CHOSEN_SHARE))
             positions.append(leg.passages.at[its].astype(np.int64) + leg.begins)
             distances.append(_to_distances(leg.passages.cosines_of(leg.asked, its)))
         at, nearest = np.concatenate(positions), np.concatenate(distances)
