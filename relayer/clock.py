@@ -16,8 +16,19 @@ def is_lasting(moment: datetime) -> bool:
 
 
 def utc_now() -> datetime:
-    """Return the time by the clock of a running relayer."""
-    return datetime.now(UTC)
+    """Return the time by the clock of a running relayer, in whole milliseconds."""
+    return whole_ms(datetime.now(UTC))
+
+
+@overload
+def whole_ms(moment: datetime) -> datetime: ...
+@overload
+def whole_ms(moment: datetime | None) -> datetime | None: ...
+def whole_ms(moment: datetime | None) -> datetime | None:
+    """Return a moment without what formats do not hold: a row and what is sealed are the same."""
+    if moment is None:
+        return None
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 @overload
@@ -25,8 +36,8 @@ def to_ms(moment: datetime) -> int: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Return whole Unix milliseconds, as `rfc3339` shows the moment; None for None."""
-    return None if moment is None else (moment - EPOCH) // MILLISECOND
+    """Return the nearest Unix millisecond; None for None."""
+    return None if moment is None else round(moment.timestamp() * 1000)
 
 
 @overload
@@ -39,7 +50,7 @@ def from_ms(milliseconds: int | None) -> datetime | None:
     Raises:
         ValueError, OverflowError: no `datetime` holds it.
     """
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return None if milliseconds is None else EPOCH + milliseconds * MILLISECOND
 
 
 def from_claimed_ms(milliseconds: int) -> datetime:

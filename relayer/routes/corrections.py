@@ -14,7 +14,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
-from relayer.clock import rfc3339
+from relayer.clock import rfc3339, whole_ms
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import TEXT, WEIGHT
@@ -144,6 +144,8 @@ def edit_of(body: EditBody, now: datetime) -> Edit:
     changes = {name: value for name, value in named.items() if value is not msgspec.UNSET}
     if not changes:
         raise BadRequest("The request names nothing to change.")
+    for name in changes.keys() & {"event_time", "expires_at"}:
+        changes[name] = whole_ms(changes[name])
     bodies.check_moments(
         event_time=changes.get("event_time"), expires_at=(expires := changes.get("expires_at"))
     )

@@ -13,6 +13,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta, field
 
+from relayer.clock import whole_ms
 from relayer.database.pool import Row
 from relayer.errors import BadRequest, RelayerError, TooLarge
 from relayer.http import bodies
@@ -201,9 +202,9 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
         BadRequest, TooLarge: out of range.
     """
     bodies.check_moments(event_time=body.event_time, expires_at=body.expires_at)
-    if body.expires_at is not None and body.expires_at <= now:
+    expires_at = whole_ms(body.expires_at)
+    if expires_at is not None and expires_at <= now:
         raise BadRequest("expires_at is in the past.")
-    expires_at = body.expires_at
     has_default_life = expires_at is None and body.kind == "working"
     if has_default_life:
         expires_at = now + timedelta(seconds=Limits.working_life_s)
@@ -213,7 +214,7 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
         kind=body.kind,
         tags=list(dict.fromkeys(body.tags)),
         source=body.source,
-        event_time=body.event_time,
+        event_time=whole_ms(body.event_time),
         metadata=bodies.check_metadata(body.metadata),
         importance=body.importance,
         confidence=body.confidence,
@@ -273,7 +274,7 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
     return Conversation(
         text=bodies.check_text(body.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(body.namespace),
-        occurred_at=body.occurred_at,
+        occurred_at=whole_ms(body.occurred_at),
         source=body.source,
         idempotency_key=body.idempotency_key,
     )

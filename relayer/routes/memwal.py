@@ -15,7 +15,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
-from relayer.clock import rfc3339
+from relayer.clock import rfc3339, whole_ms
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, NotFound
@@ -261,7 +261,7 @@ async def analyze_as_memwal(
     conversation = Conversation(
         text=bodies.check_memwal_text(data.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(data.namespace),
-        occurred_at=data.occurred_at,
+        occurred_at=whole_ms(data.occurred_at),
     )
     analyzed = await analysis.analyze(caller, conversation)
     ids = [str(item.id) for item in analyzed.facts]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relayer.clock import MOMENT_MS_MAX, from_ms, rfc3339, to_ms, utc_now, whole_ms
 from relayer.record import Draft, decode, encode, first_stored_at, is_kept, new_id
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
@@ -40,6 +41,21 @@ def test_the_time_of_a_turn_comes_back_in_its_zone(minutes: int) -> None:
     assert read.event_time is not None
     assert (read.event_time, read.event_time.utcoffset()) == (there, there.utcoffset())
     assert encode(turn, WRITER) == encode(DRAFT, WRITER)  # of a memory the moment alone is sealed
+
+
+@pytest.mark.parametrize("milliseconds", [-62_135_510_400_001, -1, 1, 519, MOMENT_MS_MAX])
+def test_a_sealed_time_is_the_one_that_is_shown(milliseconds: int) -> None:
+    moment = from_ms(milliseconds)
+    assert to_ms(moment) == milliseconds
+    assert datetime.fromisoformat(rfc3339(moment)) == moment == whole_ms(moment)
+    finer = moment + timedelta(microseconds=987)
+    assert rfc3339(finer) == rfc3339(moment) == rfc3339(whole_ms(finer))
+
+
+def test_a_relayers_own_time_is_in_whole_milliseconds() -> None:
+    now = utc_now()
+    assert now == whole_ms(now)
+    assert now.tzinfo is UTC
 
 
 def test_unknown_members_are_passed_over() -> None:

@@ -207,10 +207,14 @@ async def test_an_idempotency_key_with_another_text_is_a_conflict(
 
 
 async def test_times_are_utc_with_milliseconds(client: httpx.AsyncClient, named: Answer) -> None:
-    body = {"text": "Tea.", "event_time": "2026-05-04T11:30:00.123456+02:00"} | named
+    """Nothing finer is kept: what is shown is what was sealed, and the same again."""
+    body = {"text": "Tea.", "event_time": "2026-05-04T11:30:00.123987+02:00"} | named
     stored = (await client.post("/v1/remember", json=body)).json()
     memory = (await client.get(f"/v1/memories/{stored['id']}")).json()
     assert memory["event_time"] == "2026-05-04T09:30:00.123Z"
+    shown = body | {"event_time": memory["event_time"]}
+    again = (await client.post("/v1/remember", json=shown)).json()
+    assert (again["id"], again["duplicate"]) == (stored["id"], True)
     for text in (memory["created_at"], (await client.get("/v1/stats")).json()["updated_at"]):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
         assert abs((datetime.fromisoformat(text) - utc_now()).total_seconds()) < 60
