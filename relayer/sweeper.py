@@ -95,19 +95,24 @@ class Sweeper:
             warn(log, "resuming waits", "jobs.wait", error)
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
-        """Queue the work that waited for these namespaces' keys, which the ring now holds."""
+        """Queue the work that waited for these namespaces' keys, which the ring now holds.
+
+        Work that runs already may have begun without them: then it is done once more.
+        """
         if await rebuild_rows.is_incomplete(self._database, account):
-            await self._queue(queue.RESTORE, account, [[]])
+            await self._queue(queue.RESTORE, account, [[]], once_more=True)
         numbers = await self._numbers(account, namespaces)
         episodes = await episode_rows.find_pending(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
         self._resting.pop(account, None)
         if await self._indexer.waits(account, numbers) or await self._mover.waits(account):
-            await self._queue(queue.REINDEX, account, [[]])
+            await self._queue(queue.REINDEX, account, [[]], once_more=True)
         await self._queue(queue.EXTRACT, account, [[i] for i in episodes])
         if await reseal_rows.accounts_due(self._database, account):
-            await self._queue(queue.RESEAL, account, [[]], self._custody.reseal_keys)
+            await self._queue(
+                queue.RESEAL, account, [[]], self._custody.reseal_keys, once_more=True
+            )
         await self._queue_consolidations(account)
 
     async def sweep(self) -> None:
@@ -178,9 +183,11 @@ class Sweeper:
         account: AccountId,
         jobs: Sequence[Sequence[uuid.UUID]],
         keys_of: KeysOf | None = None,
+        *,
+        once_more: bool = False,
     ) -> None:
         """Queue work that this process has the keys for, unless it is queued, or failed lately; one
-        account's faults are its own."""
+        account's faults are its own. `once_more` queues it also where it runs, or failed."""
         try:
             keys = await (keys_of or self._custody.job_keys)(account)
         except (Corrupted, NotFound) as error:
@@ -190,7 +197,9 @@ class Sweeper:
             return
         priority = LENT_PRIORITY if isinstance(keys, LentKeys) else 0
         async with self._database.connection() as connection:
-            again = await queue.not_there(connection, entrypoint, account, jobs)
+            again = jobs
+            if not once_more:
+                again = await queue.not_there(connection, entrypoint, account, jobs)
             for n, ids in enumerate(again):
                 place = priority - n // queue.BACKLOG_STEP
                 await queue.enqueue(connection, entrypoint, account, ids, priority=place)

@@ -8,12 +8,13 @@ It does not own the form of a page (`pages.py`) or what people are told (`comman
   without: importing the folder must not bring back what was forgotten. Nothing else is ever
   removed or replaced. So a folder belongs to one account, which a file in it names.
 - What is still remembered and cannot be read stays as an earlier export tells it: that may be
-  the only copy left.
+  the only copy left. So does all else while a relayer that lost its database may lack memories.
 """
 
 import hashlib
 import json
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ from memrelay.secure_files import write_private_text
 from memrelay.sync_client import SyncMemoryClient
 
 _PAGE_LIMIT = 100
+RESTORE_S = 30.0  # for which an export waits for memories that come back
+_POLL_S = 1.0
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_ ")
 _NAME_BYTES_MAX = 200  # file systems take 255
 
@@ -68,6 +71,21 @@ def _iterate_memories(
         cursor = onward(cursor, found.next_cursor)
         if cursor is None:
             return
+
+
+def await_restored(client: SyncMemoryClient, names: Iterable[str]) -> bool:
+    """Wait until a relayer that lost its database has all memories back, and return true if so.
+
+    They come back with the keys of their namespaces, which these requests lend.
+    """
+    names, until = list(names), time.monotonic() + RESTORE_S
+    while client.usage().unrestored:
+        if time.monotonic() > until:
+            return False
+        for name in names:
+            client.list(namespace=name, limit=1)
+        time.sleep(_POLL_S)
+    return True
 
 
 def collect_records(memories: Iterable[Memory]) -> NamespaceExport:
@@ -156,11 +174,11 @@ def _owner(folder: Path) -> str | None:
 
 
 def write_pages(
-    folder: Path, namespace: str, records: Sequence[Record], kept: Collection[str] = ()
+    folder: Path, namespace: str, records: Sequence[Record], kept: Collection[str] | None = ()
 ) -> tuple[int, int]:
     """Bring a namespace's pages up to date; return how many there are, and how many were removed.
 
-    What stands there of the ids that are to be `kept` stays on its page.
+    What stands there of the ids that are to be `kept` stays on its page; None keeps all of them.
 
     Raises:
         ConfigError: a file cannot be written, or one in the way is no page.
@@ -172,8 +190,10 @@ def write_pages(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         old = _pages_in(place)
+        present = {str(one.get("id")) for one in records}
         for name, told in _find_records(old, kept):
-            days[name].append(told)
+            if kept is not None or str(told.get("id")) not in present:
+                days[name].append(told)
         for name, of_day in days.items():
             text = page(sorted(of_day, key=_order))
             if name not in old and (place / name).exists():
@@ -190,12 +210,14 @@ def write_pages(
     return len(days), len(removed)
 
 
-def _find_records(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str, Record]]:
-    """Yield what pages tell of some memories, each with the name of its page."""
-    if ids:
+def _find_records(
+    pages: Mapping[str, str], ids: Collection[str] | None
+) -> Iterator[tuple[str, Record]]:
+    """Yield what pages tell of some memories, or all (None), each with the name of its page."""
+    if ids is None or ids:
         for name, text in pages.items():
             for record in _records_on(text):
-                if str(record.get("id")) in ids:
+                if ids is None or str(record.get("id")) in ids:
                     yield name, record
 
 

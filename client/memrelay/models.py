@@ -276,10 +276,14 @@ class Restored(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Answer):
-    """Memories, newest first; `next_cursor` leads to the next page."""
+    """Memories, newest first; `next_cursor` leads to the next page.
+
+    `unrestored` tells that the relayer lost its database and may not have all back yet.
+    """
 
     memories: tuple[Memory, ...]
     next_cursor: str | None = None
+    unrestored: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,6 +417,7 @@ class Usage(Answer):
     grants_max: int | None = None
     extraction: Extraction | None = None  # older relayers do not tell
     requests: Any = None
+    unrestored: bool = False  # the relayer lost its database and may not have all back yet
 
     @property
     def used_bytes(self) -> int:

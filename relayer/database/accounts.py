@@ -17,7 +17,7 @@ from relayer.settings import Limits
 ACCOUNT_COLUMNS: Final = """
 a.whole_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
 a.storage_bytes, a.index_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes,
-a.turns_with_facts, a.turns_without_facts, a.index_choices
+a.turns_with_facts, a.turns_without_facts, a.index_choices, a.incomplete
 """
 
 _INSERT_ACCOUNT: Final = """

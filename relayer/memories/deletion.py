@@ -24,9 +24,9 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database
 from relayer.database.rebuild import is_incomplete
-from relayer.errors import NotAllowed, NotFound, Unavailable
+from relayer.errors import NotAllowed, NotFound
 from relayer.memories.eraser import Eraser, Erasure
-from relayer.memories.opener import Caller
+from relayer.memories.opener import Caller, unrestored
 from relayer.memories.record_search import RecordSearch
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
@@ -181,12 +181,7 @@ class Deletion:
             found = await namespace_rows.find_namespaces(self._database, account, None)
             key_ids = {r["key_id"] for r in found if access.may_write(Namespace(r["name"]))}
         if await self._waits(account, key_ids, ids):
-            raise Unavailable(
-                "Something of it is not restored yet since the database was lost: recall there "
-                "with its key, and ask again.",
-                code="memory.unrestored",
-                retry_after_s=10,
-            )
+            raise unrestored()
 
     async def _is_erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
         """Return true if an outside store has still to delete some of these erased memories."""

@@ -14,7 +14,7 @@ from relayer.concurrency import OPENED_BYTES, offload
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
-from relayer.errors import Corrupted, Misdirected, NotAllowed, NotFound
+from relayer.errors import Corrupted, Misdirected, NotAllowed, NotFound, Unavailable
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -62,17 +62,28 @@ class Page(list[T]):
         self.cursor = cursor
 
 
+def unrestored() -> Unavailable:
+    """Return the answer where a memory may not be back since the database was lost."""
+    return Unavailable(
+        "Something of it is not restored yet since the database was lost: recall there with its "
+        "key, and ask again.",
+        code="memory.unrestored",
+        retry_after_s=10,
+    )
+
+
 async def readable(database: Database, access: Access, memory_id: uuid.UUID) -> Row:
     """Return the row of a living memory that a key may know of.
 
     Raises:
         NotFound: absent, somebody else's, or in a namespace the key may not read.
+        Unavailable: `memory.unrestored`, it may be one that has no row yet.
     """
     found = await rows.find_memories(
         database, account=access.account, memory_ids=[memory_id], now=access.time
     )
     if not found or not access.strength(Namespace(found[0]["namespace"])):
-        raise NotFound("No such memory.")
+        raise unrestored() if access.unrestored else NotFound("No such memory.")
     return found[0]
 
 

@@ -233,6 +233,7 @@ class RecallService:
         ]
         degraded = query.mode != "keyword" and not prepared.vectors.complete
         degraded |= any(one.is_partial for one in prepared.held or ())
+        degraded |= caller.access.unrestored
         both = query.mode == "hybrid" and prepared.vectors.by_model
         known = prepared.known if both else None
         hits = better_of([found for found, _ in rankings])[:most]

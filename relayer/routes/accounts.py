@@ -132,6 +132,7 @@ class RoomAnswer(StoredAnswer):
 class UsageAnswer(RoomAnswer):
     """The account's use of its storage, extraction and requests."""
 
+    unrestored: bool
     extraction: ExtractionAnswer
     requests: RequestsAnswer
 
@@ -248,6 +249,7 @@ async def get_usage(
     left = {f"{room.name}_left": max(0, room.left) for room in rooms}
     return {
         **used,
+        "unrestored": access.unrestored,
         "extraction": {
             "extractor": analysis.extractor,
             **facts,

@@ -129,6 +129,7 @@ class MemoriesAnswer(TypedDict):
 
     memories: list[shapes.MemoryAnswer]
     next_cursor: str | None
+    unrestored: bool
 
 
 class MemoryStatus(TypedDict):
@@ -322,6 +323,7 @@ async def list_memories(
     return {
         "memories": [shapes.to_memory_answer(m, labels) for m in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),
+        "unrestored": caller.access.unrestored,
     }
 
 

@@ -63,6 +63,7 @@ class Access:
     settings: AccountSettings = DEFAULTS
     index_mark: IndexMark | None = None  # as the request found it
     index_choices: int | None = None  # the same of how often the account chose an index
+    unrestored: bool = False  # the account was rebuilt, and may lack rows
 
     def strength(self, namespace: Namespace | None) -> int:
         """Return 0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) in the account."""
@@ -202,6 +203,7 @@ class Accounts:
             *(account, key, grants, custody, chain.serial, time, settings),
             index_mark=mark,
             index_choices=row["index_choices"],
+            unrestored=row["incomplete"],
         )
 
     async def lock(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from memrelay import Memory, SyncMemoryClient
-from memrelay.cli import EXIT_OK, main
+from memrelay import Memory, SyncMemoryClient, exporting
+from memrelay.cli import EXIT_FAILED, EXIT_OK, main
+from memrelay.commands import transfer
 from memrelay.sealed.keys import Identity
 from memrelay.secure_files import write_private
 from relayer.postgres.embedded import EmbeddedPostgres
@@ -93,6 +94,66 @@ def test_clients_find_what_they_found(
                 assert [m.text for m in client.list(pinned=True).memories] == ["Anna drinks tea."]
                 assert "broken" not in str([m.text for m in client.list().memories])
         assert relayer.command("check", "--blob-store", store)["ok"]
+
+
+def test_an_export_loses_nothing_that_is_not_back_yet(
+    databases: tuple[TestDatabase, TestDatabase],
+    model_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for what comes back; after that, pages and files stay, and the command fails."""
+    before, after = databases
+    folder, store = tmp_path / "data", f"file:{tmp_path / 'blobs'}"
+    founder, profile = Identity.generate(), tmp_path / "profile.json"
+    out, archive, lines = tmp_path / "pages", tmp_path / "all.archive", tmp_path / "all.jsonl"
+    pages = ["--all-namespaces", "--out", str(out)]
+    as_lines = ["--format", "jsonl", "--all-namespaces", "--force", "--out", str(lines)]
+
+    def export(code: int, *arguments: str) -> str:
+        assert main(["export", *arguments, "--profile", str(profile)], {}) == code
+        return capsys.readouterr().err
+
+    def written() -> dict[str, str]:
+        files = [*out.glob("*/*.md"), lines]
+        return {str(path.relative_to(tmp_path)): path.read_text() for path in files}
+
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=before.url
+    ) as relayer:
+        account = SyncMemoryClient.create_account(
+            relayer.url, custody="sealed", identity=founder
+        ).account_id
+        values = {"url": relayer.url, "account_id": account, "private_key": founder.seed_hex()}
+        write_private(profile, values)
+        with client_of(relayer.url, founder, account) as client:
+            client.remember("Anna drinks tea.")
+            client.remember("Ben sells cups.", namespace="shop")
+        for arguments in (pages, as_lines, [str(archive)]):
+            export(EXIT_OK, *arguments)
+        relayer.kill()
+    whole, archived = written(), archive.read_bytes()
+    assert len(whole) == 3
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=after.url
+    ) as relayer:
+        write_private(profile, values | {"url": relayer.url})
+        with monkeypatch.context() as impatient:
+            impatient.setattr(exporting, "RESTORE_S", -1.0)
+            for arguments in ([str(archive), "--force"], pages):
+                assert "not all memories are back" in export(EXIT_FAILED, *arguments)
+            # By now the pages' export has lent the keys, so all may be back.
+            impatient.setattr(transfer, "await_restored", lambda *_: False)
+            for arguments in (as_lines, pages):
+                assert "not all memories are back" in export(EXIT_FAILED, *arguments)
+            assert (written(), archive.read_bytes()) == (whole, archived)
+        monkeypatch.setattr(exporting, "RESTORE_S", 4.0 * ARRIVAL_S_MAX)
+        for arguments in ([str(archive), "--force"], as_lines, pages):
+            assert "not all memories" not in export(EXIT_OK, *arguments)
+        assert written() == whole
+        export(EXIT_OK, *pages, "--from-archive", str(archive))
+        assert written() == whole
 
 
 def test_a_rotation_ends_no_epoch_of_what_is_not_back(

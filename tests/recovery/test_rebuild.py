@@ -5,6 +5,7 @@ Not here: turns and what was made of them (`test_rebuild_turns.py`), objects tha
 """
 
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,9 +16,10 @@ import pytest
 
 from relayer.app import build_app
 from relayer.blobs.store import FolderStore
-from relayer.errors import Unavailable
+from relayer.errors import NotFound, Unavailable
 from relayer.journal.states import Change
 from relayer.memories.opener import Caller
+from relayer.memories.recall import Query
 from relayer.memories.revisions import Edit
 from relayer.recovery.restore import REST
 from relayer.sealed.keys import AccountId, account_text
@@ -132,6 +134,28 @@ async def test_a_sealed_account_waits_for_each_key(bench: Bench, lose: Lose) -> 
     await completed(lost, founder)
     assert await lost.value("SELECT count(*) FROM memories") == 2
     assert not await lost.value("SELECT incomplete FROM accounts")
+
+
+async def test_what_is_not_back_is_said(bench: Bench, lose: Lose) -> None:
+    """Nobody takes what is missing for what never was."""
+    founder = await bench.account("sealed")
+    caller = await bench.unlocked(founder, TEAM, OTHER)
+    await bench.remember(caller, "Anna prefers tea.")
+    [elsewhere] = await bench.remember(caller, "Elsewhere.", namespace=OTHER)
+    lost = await lose(bench)
+    await rebuilt(lost, bench)
+    query = Query(text="tea", namespaces=[TEAM], mode="keyword")
+    for namespaces, is_whole in (((TEAM,), False), ((TEAM, OTHER), True)):
+        await lost.unlocked(founder, *namespaces, hold_s=300)
+        await completed(lost, founder)
+        again = await lost.unlocked(founder, *namespaces)
+        assert (await lost.services.recaller.recall(again, query)).degraded is not is_whole
+        assert again.access.unrestored is not is_whole
+        refusal = NotFound if is_whole else Unavailable
+        with pytest.raises(refusal) as refused:
+            await lost.services.memory.get(again, uuid.uuid4())
+        assert refused.value.code == ("not_found" if is_whole else "memory.unrestored")
+    assert (await lost.services.memory.get(again, elsewhere.id)).text == "Elsewhere."
 
 
 async def test_the_store_is_not_read_each_minute_while_keys_are_missing(

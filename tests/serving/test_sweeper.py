@@ -1,11 +1,13 @@
 """What each minute's round does where one part of it fails, and where much waits."""
 
 import asyncio
+import json
 import logging
 
 import pytest
 
 from relayer import sweeper
+from relayer.database import queue
 from relayer.memories.opener import Caller
 from tests.editing import writer
 from tests.openai_server import OpenAIServer
@@ -61,6 +63,24 @@ async def test_nothing_is_put_in_for_what_is_queued(thinking: Bench, server: Ope
     await thinking.services.sweeper.sweep()
     await thinking.services.sweeper.resume(caller.access.account, [TEAM])
     assert (await thinking.value(put_in), await thinking.value(QUEUED)) == (before, 3)
+
+
+async def test_work_that_runs_is_done_once_more_with_a_key_that_comes_meanwhile(
+    bench: Bench,
+) -> None:
+    """It may have begun without it, and so have left out what this key opens."""
+    caller = await writer(bench)
+    account = caller.access.account
+    await bench.sql("UPDATE accounts SET incomplete = true")
+    await bench.sql("DELETE FROM pgqueuer")
+    asked = []
+    for status in ("queued", "picked", "picked"):
+        await bench.services.sweeper.resume(account, [TEAM])
+        [job] = await bench.sql("SELECT headers FROM pgqueuer WHERE entrypoint = 'restore'")
+        asked.append(queue.count_asked(job["headers"] and json.loads(job["headers"])))
+        await bench.sql(f"UPDATE pgqueuer SET status = '{status}'")
+        await bench.services.sweeper.sweep()
+    assert asked == [0, 1, 2]
 
 
 async def test_no_error_of_resuming_is_told_in_its_own_words(

@@ -22,7 +22,7 @@ from memrelay.config import (
     trust_store_path,
 )
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
-from memrelay.exporting import NamespaceExport, collect_records
+from memrelay.exporting import NamespaceExport, await_restored, collect_records
 from memrelay.models import Memory
 from memrelay.plurals import format_count
 from memrelay.sealed.keys import account_bytes
@@ -30,6 +30,10 @@ from memrelay.secure_files import write_private
 from memrelay.trust_store import TrustStore
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long move sits some of them out
+NOT_BACK = (
+    "The relayer lost its database, and not all memories are back: recall once in each namespace "
+    "(`memrelay recall WORDS --namespace NAME`), then export again."
+)
 _OUTCOMES = {
     "imported": "imported",
     "unchanged": "there already",
@@ -53,6 +57,9 @@ def write_archive(shell: Shell) -> None:
         shell.client(is_long=True, deadline_s=_DEADLINE_S) as client,
     ):
         try:
+            is_restored = await_restored(client, [info.name for info in client.namespaces()])
+            if not is_restored and path.exists():
+                raise MemrelayError(f"{NOT_BACK} {path} stays as it is.")
             progress.expect(client.usage().memory_count)
             done = export_archive(client, path, progress)
         except KeyboardInterrupt:
@@ -72,6 +79,8 @@ def write_archive(shell: Shell) -> None:
             f"Missing: {format_count(len(missing), 'record')} that receipts promise and the "
             "relayer did not give; `memrelay verify` says more."
         )
+    if not is_restored:
+        raise MemrelayError(f"{NOT_BACK} The archive has what there is.")
 
 
 def read_archive(shell: Shell, path: Path) -> Archive:

@@ -122,7 +122,9 @@ def list_memories(shell: Shell) -> None:
                 raise ConfigError(f"{error} {HOW_TO_COUNT}") from None
             raise
         shell.show_table(page.to_json(), _MEMORY_COLUMNS, [*map(_memory_row, page.memories)])
-        if not (page.memories or page.next_cursor):
+        if page.unrestored:
+            warn("The relayer lost its database, and not all memories are back: ask again later.")
+        elif not (page.memories or page.next_cursor):
             tell_nothing_found(shell, [args.namespace] if args.namespace else (), client.namespaces)
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")

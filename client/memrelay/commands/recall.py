@@ -232,7 +232,7 @@ def recall(shell: Shell) -> None:
     if found.dropped_count:
         warn(f"{found.dropped_count} more could not be opened.")
     if found.degraded:
-        warn("Some memories could be searched by words only.")
+        warn("Some memories could be searched by words only, or not at all yet.")
     if args.explain and found.estimated:
         warn("Distances of memories that are not shown were estimated.")
 

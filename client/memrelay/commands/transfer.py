@@ -7,6 +7,7 @@ codes (`cli.py`).
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from memrelay.commands import archives
@@ -19,6 +20,7 @@ from memrelay.config import expand_home
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exporting import (
     NamespaceExport,
+    await_restored,
     claim,
     collect,
     json_lines,
@@ -76,12 +78,15 @@ def export(shell: Shell) -> None:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
     if args.format == "jsonl" and expand_home(out).is_file() and not args.force:
         raise ConfigError(f"{out} exists; --force replaces it.")
-    found, whole = _collect_namespaces(shell)
+    collected = _collect_namespaces(shell)
+    found = collected.found
     lost = sum(len(one.lost) for one in found.values())
     if lost and args.format == "jsonl" and expand_home(out).is_file():
         stays = f"{out} stays as it is, for it may tell them; choose another file for the rest."
         raise MemrelayError(_describe_unread(lost, stays))
-    _write(shell, out, shell.settings().account_id, found, whole=whole)
+    if not collected.is_restored and args.format == "jsonl" and expand_home(out).is_file():
+        raise MemrelayError(f"{archives.NOT_BACK} {out} stays as it is.")
+    _write(shell, out, shell.settings().account_id, collected)
     sealed = sum(len(one.sealed) for one in found.values())
     if sealed:
         left_out = format_count(sealed, "memory")
@@ -91,24 +96,44 @@ def export(shell: Shell) -> None:
         raise MemrelayError(
             _describe_unread(lost, "What pages told of them is kept." if markdown else "")
         )
+    if not collected.is_restored:
+        kept = " Pages keep what they told." if args.format == "markdown" and out != "-" else ""
+        raise MemrelayError(f"{archives.NOT_BACK}{kept}")
 
 
-def _collect_namespaces(shell: Shell) -> tuple[dict[str, NamespaceExport], bool]:
-    """Collect what is to be exported in clear, by namespace; tell whether nothing else is there."""
+@dataclass(frozen=True)
+class _Collected:
+    """What is exported in clear.
+
+    Attributes:
+        found: by namespace.
+        is_whole: nothing else is there.
+        is_restored: the relayer has all that it had before it lost its database, if it did.
+    """
+
+    found: dict[str, NamespaceExport]
+    is_whole: bool
+    is_restored: bool = True
+
+
+def _collect_namespaces(shell: Shell) -> _Collected:
+    """Collect what is to be exported in clear."""
     args = shell.args
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]
         path = expand_home(args.from_archive)
-        return archives.clear_of(shell, path, named), args.all_namespaces
+        return _Collected(archives.clear_of(shell, path, named), args.all_namespaces)
     with shell.client() as client:
         names, whole = [client.settings.namespace], False
         if args.all_namespaces:
             names, whole = _names(client)
+        is_restored = await_restored(client, names)
         sizes = {info.name: info.memory_count for info in client.namespaces()}
         with ProgressLine(sys.stderr, "exported") as progress:
             progress.expect(sum(sizes.get(name, 0) for name in names))
             count = _make_counter(progress)
-            return {name: collect(client, name, count) for name in names}, whole
+            found = {name: collect(client, name, count) for name in names}
+            return _Collected(found, whole, is_restored)
 
 
 def _describe_unread(lost: int, kept: str) -> str:
@@ -137,9 +162,8 @@ def _names(client: SyncMemoryClient) -> tuple[list[str], bool]:
     return sorted(names.union(granted or ())), granted is None
 
 
-def _write(
-    shell: Shell, out: str, account_id: str, found: dict[str, NamespaceExport], *, whole: bool
-) -> None:
+def _write(shell: Shell, out: str, account_id: str, collected: _Collected) -> None:
+    found = collected.found
     records = [record for one in found.values() for record in one.records]
     if out == "-":
         sys.stdout.write(json_lines(records, ascii_only=ascii_only()))
@@ -150,10 +174,13 @@ def _write(
         write_lines(path, records)
         return shell.show(value, [f"{format_count(len(records), 'memory')} in {path}"])
     claim(path, account_id)
-    if whole:  # pages of a namespace that is gone go as well
+    if collected.is_whole and collected.is_restored:  # pages of a namespace that is gone go as well
         found |= {name: NamespaceExport(()) for name in others(path, found)}
     written = [
-        write_pages(path, name, one.records, one.sealed | one.lost) for name, one in found.items()
+        write_pages(
+            path, name, one.records, one.sealed | one.lost if collected.is_restored else None
+        )
+        for name, one in found.items()
     ]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""

@@ -188,6 +188,12 @@ def check_search(case: Case) -> Verdict:
         return warning(
             f"{format_count(found.dropped_count, 'memory')} could not be opened.", "relayer check"
         )
+    if found.degraded and case.client.usage().unrestored:
+        detail = (
+            "The relayer lost its database, and not all memories are back: they come back with "
+            "the first recall in their namespace."
+        )
+        return warning(detail, "memrelay recall WORDS --namespace NAME")
     if found.degraded:
         detail = "Memories are found by their words only: the relayer's embedder is away."
         return warning(detail, "relayer doctor")
