@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -241,6 +242,19 @@ def test_a_relayer_without_an_embedder(machine: Machine, small_relayer) -> None:
     assert (found["search"].state, states(found, PROBLEM)) == (WARNING, [])
     assert "by their words only" in found["search"].detail
     assert found["search"].command == "relayer doctor"
+
+
+def test_a_relayer_that_lost_its_database(
+    machine: Machine, small_relayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = SyncMemoryClient.usage
+    machine.init(small_relayer.url)
+    monkeypatch.setattr(
+        SyncMemoryClient, "usage", lambda client: replace(usage(client), unrestored=True)
+    )
+    found = machine.examine()["search"]
+    assert (found.state, found.command) == (WARNING, "memrelay recall WORDS --namespace NAME")
+    assert "not all memories are back" in found.detail
 
 
 def test_a_search_that_estimates(user: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,9 @@ def test_an_export_loses_nothing_that_is_not_back_yet(
     ) as relayer:
         write_private(profile, values | {"url": relayer.url})
         with monkeypatch.context() as impatient:
+            listing = ["list", "--namespace", "third", "--profile", str(profile)]
+            assert main(listing, {}) == EXIT_OK
+            assert "not all memories are back" in capsys.readouterr().err
             impatient.setattr(exporting, "RESTORE_S", -1.0)
             for arguments in ([str(archive), "--force"], pages):
                 assert "not all memories are back" in export(EXIT_FAILED, *arguments)
