@@ -19,8 +19,8 @@ from relayer.blobs.store import FolderStore
 from relayer.errors import NotFound, Unavailable
 from relayer.journal.states import Change
 from relayer.memories.opener import Caller
-from relayer.memories.recall import Query
 from relayer.memories.revisions import Edit
+from relayer.query.query import Query
 from relayer.recovery.restore import REST
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.receipts import REBUILD, open_receipt
