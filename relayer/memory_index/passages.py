@@ -108,7 +108,8 @@ class Passages:
     def of_memories(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return (f,) each: which of these memories, ascending, has which of the vectors."""
         if self.in_order:
-            which = np.flatnonzero(positions < len(self.at))
+            # Those in front of the first belong to another namespace of the search.
+            which = np.flatnonzero((positions >= 0) & (positions < len(self.at)))
             return which, positions[which]
         order = self._by_memory
         at = self.at if order is None else self.at[order]

@@ -5,7 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -233,6 +233,22 @@ def test_what_is_gone_by_the_time_it_is_measured_has_no_distance(large: Large) -
     at = int(np.searchsorted(latest[-1].seqs, 4))
     assert np.isnan([latest[-1].nearest[at], latest[-1].spread[at]]).all()
     assert latest[-1].passages[at] == 0
+
+
+def test_of_several_namespaces_each_tells_of_its_own_memories(large: Large) -> None:
+    """A small one behind a large one has no vector of what lies in that."""
+    first, here = len(large.vectors) + 1, large.loaded
+    vectors = heaps(100)
+    seqs = range(first, first + len(vectors))
+    small = put(empty(2), seqs, page(seqs, vectors))
+    asked = search(near_to(vectors[7]))
+    both = [asked.scopes[0], replace(asked.scopes[0], namespace_id=2)]
+    whole = replace(asked, scopes=both)
+    for namespaces in ([here, small], [small, here]):
+        ours = evidence.gather(namespaces, whole)
+        assert ours.seqs[np.argmin(ours.nearest)] == seqs[7]
+        each = len(large.vectors[1])
+        assert ours.passages.tolist() == np.where(ours.seqs < first, each, 1).tolist()
 
 
 def test_lists_follow_their_vectors(large: Large) -> None:
