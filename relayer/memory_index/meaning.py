@@ -176,7 +176,8 @@ class _Listed:
             leg.passages.search(leg.asked, admitted[leg.begins :], _near_count(leg)) for leg in legs
         ]
         at, distances = self._look(1, np.zeros(0, np.int64), np.zeros(0))
-        if _is_by_chance(distances, nearest, int(np.count_nonzero(admitted)), limit):
+        found = int(np.count_nonzero(admitted))
+        if len(at) < count or _is_by_chance(distances, nearest, found, limit):
             at, distances = self._look(FURTHER, at, distances)
         if self.is_coded:
             count *= MORE if len(seqs) <= MANY else MORE + 1

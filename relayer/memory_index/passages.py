@@ -172,8 +172,12 @@ class Passages:
         return Passages(self._at_with(parts), self.rows, end, places)
 
     def choose(self, asked: Asked, which: Ints, most: int) -> Ints:
-        """Return some `most` of these that lie nearest, as a bit of each number tells."""
-        return which[self.rows.choose(asked, self._rows_of(which), most)]
+        """Return some `most` of these that lie nearest, as a bit of each number tells.
+
+        They are of as many memories, if these have so many.
+        """
+        of = None if self.single else self.at[which].astype(np.int64)
+        return which[self.rows.choose(asked, self._rows_of(which), most, of)]
 
     def _rows_of(self, which: Ints) -> Ints:
         return which if self.places is None else self.places[which]

@@ -231,10 +231,11 @@ class VectorRows:
         """Return products of these rows, or the first, with a vector; of equal ones the same."""
         return self._form.products(asked, places)
 
-    def choose(self, asked: Asked, places: Ints, count: int) -> Ints:
+    def choose(self, asked: Asked, places: Ints, count: int, of: Ints | None = None) -> Ints:
         """Return which of these places, in order, at least so many, seem to have the best products.
 
-        Where products are exact, all are returned.
+        Where products are exact, all are returned. `of` tells the memory of each, if any has
+        several: then they are of at least so many, lest all be of one long text.
         """
         chosen = np.arange(len(places))
         if isinstance(self._form, _Coded):
@@ -244,8 +245,18 @@ class VectorRows:
             ):
                 if len(chosen) > most:
                     estimates = self._form.estimate(asked, places[chosen], bits)
-                    chosen = chosen[estimates <= np.partition(estimates, most - 1)[most - 1]]
+                    each = estimates if of is None else _least_of_each(estimates, of[chosen])
+                    if len(each) > most:
+                        chosen = chosen[estimates <= np.partition(each, most - 1)[most - 1]]
         return chosen
+
+
+def _least_of_each(
+    estimates: npt.NDArray[np.unsignedinteger], of: Ints
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return the least estimate of each memory."""
+    order = np.lexsort((estimates, of))
+    return estimates[order][np.diff(of[order], prepend=-1) > 0]
 
 
 def _count(places: Ints | slice) -> int:

@@ -251,6 +251,20 @@ def test_of_several_namespaces_each_tells_of_its_own_memories(large: Large) -> N
         assert ours.passages.tolist() == np.where(ours.seqs < first, each, 1).tolist()
 
 
+def test_a_long_text_leaves_room_for_others(large: Large) -> None:
+    """Its passages are nearer than all else, and more than are chosen by few bits."""
+    asked, each = NUMBERS.standard_normal(DIM, np.float32), len(large.vectors[1])
+    count = len(large.vectors)
+    noise = NUMBERS.standard_normal((2 * meaning.CHOSEN_MIN, DIM), np.float32)
+    one = large.but([count + 1], np.asarray(asked + 0.5 * noise, np.float16), len(noise))
+    some = range(count + 2, count + 2 + 2 * LIMIT)
+    near = np.asarray(asked + 1.5 * noise[: len(some) * each], np.float16)
+    ours = one.but(some, near, each).find(search(asked))
+    assert best(ours) <= {count + 1, *some}
+    assert ours.estimates is not None
+    assert set(some) <= set(ours.seqs[ours.estimates.near].tolist())
+
+
 def test_lists_follow_their_vectors(large: Large) -> None:
     """Where many go, where more come than there is room for, and where memories change places."""
     each = len(large.vectors[1])
