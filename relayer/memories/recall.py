@@ -185,7 +185,8 @@ class RecallService:
         """Return the ranking, what of it opens, and how much does not.
 
         Where a memory was changed between search and opening, it is searched again: what it said by
-        `as_of` has another row then, and what it says now may not be what the query admits.
+        `as_of` has another row then, and what it says now may not be what the query admits. What is
+        in memory may be as old as the request, so that is done as things are by now.
         """
         search_of = self._keyword_first if query.mode == "keyword_first" else self._search
         for _ in range(SEARCHES_MAX):
@@ -194,6 +195,8 @@ class RecallService:
             admitted = [f for f in found if query.admits(f.memory)]
             if len(admitted) == len(found):
                 break
+            now = replace(caller.access, index_mark=None, index_choices=None)
+            caller = replace(caller, access=now)
         return ranking, admitted, dropped
 
     async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:

@@ -20,6 +20,7 @@ from relayer.journal.states import Change
 from relayer.memories.opener import Caller
 from relayer.memories.recognition import Stored
 from relayer.memories.revisions import Edit
+from relayer.memory_index import evidence
 from relayer.memory_index import index as resident_index
 from relayer.memory_index import rows as resident_rows
 from relayer.memory_index.rows import RecentRows
@@ -229,6 +230,30 @@ class TestFinding:
         assert old == [
             f.memory.text for f in (await twins.recall(twins.plain, text="tea", as_of=now)).found
         ]
+
+    async def test_what_is_edited_before_it_is_opened_is_searched_again(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As things are by then: what it said at a time has another number."""
+        await twins.hold(TEAM)
+        now = twins.held.clock()
+        twins.held.clock.advance(60)
+        gather, edited = evidence.gather_aside, list[str]()
+
+        async def gathered(*arguments: Any) -> Evidence:
+            found = await gather(*arguments)
+            if not edited:
+                edited.append("Anna")
+                await _edits(twins, await twins.caller(twins.plain))
+            return found
+
+        monkeypatch.setattr(evidence, "gather_aside", gathered)
+        asked: dict[str, Any] = {"text": "Anna tea sugar", "as_of": now}
+        ours = await twins.recall(twins.held, **asked)
+        theirs = await twins.recall(twins.plain, **asked)
+        assert edited
+        assert [f.memory.text for f in ours.found] == [f.memory.text for f in theirs.found]
+        assert ours.found[0].memory.text == TALK[0]
 
     async def test_uploads_are_found_alike(self, twins: Twins) -> None:
         caller = await twins.caller(twins.held)
