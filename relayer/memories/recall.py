@@ -122,6 +122,7 @@ class _Ranking:
         hits: best first.
         degraded: whether some memories could not be searched by meaning, or not at all yet.
         estimated: whether distances of what is not shown were estimates.
+        has_lost: whether some of it was gone or changed before it was measured.
         held: the namespaces that were searched in memory.
         known: what the model knows of the query, where both words and vectors were searched.
         event_spans: the times before or after an event that was looked for.
@@ -130,6 +131,7 @@ class _Ranking:
     hits: Sequence[Hit]
     degraded: bool
     estimated: bool
+    has_lost: bool
     held: Sequence[LoadedNamespace]
     known: Coverage | None = None
     event_spans: Spans | None = None
@@ -185,15 +187,16 @@ class RecallService:
         """Return the ranking, what of it opens, and how much does not.
 
         Where a memory was changed between search and opening, it is searched again: what it said by
-        `as_of` has another row then, and what it says now may not be what the query admits. What is
-        in memory may be as old as the request, so that is done as things are by now.
+        `as_of` has another row then, and what it says now may not be what the query admits. Or it
+        had no distance to measure any more. What is in memory may be as old as the request, so that
+        is done as things are by now.
         """
         search_of = self._keyword_first if query.mode == "keyword_first" else self._search
         for _ in range(SEARCHES_MAX):
             ranking = await search_of(caller, query)
             found, dropped = await self._open_best(caller, ranking, query)
             admitted = [f for f in found if query.admits(f.memory)]
-            if len(admitted) == len(found):
+            if len(admitted) == len(found) and not ranking.has_lost:
                 break
             now = replace(caller.access, index_mark=None, index_choices=None)
             caller = replace(caller, access=now)
@@ -216,8 +219,10 @@ class RecallService:
             hits.setdefault(hit.seq, hit)
         if len(near) < len(primary.hits):
             by_both = replace(query, mode="hybrid")
-            for hit in (await self._search(caller, by_both, further.event_spans)).hits:
+            both = await self._search(caller, by_both, further.event_spans)
+            for hit in both.hits:
                 hits.setdefault(hit.seq, hit)
+            further = replace(further, has_lost=further.has_lost or both.has_lost)
         return replace(further, hits=list(hits.values()))
 
     async def _search(
@@ -239,10 +244,11 @@ class RecallService:
         degraded |= caller.access.unrestored
         both = query.mode == "hybrid" and prepared.vectors.by_model
         known = prepared.known if both else None
-        hits = better_of([found for found, _ in rankings])[:most]
-        estimated = any(is_estimated for _, is_estimated in rankings)
+        hits = better_of([found for found, _, _ in rankings])[:most]
+        estimated = any(is_estimated for _, is_estimated, _ in rankings)
+        has_lost = any(lost for _, _, lost in rankings)
         held = prepared.held or ()
-        return _Ranking(hits, degraded, estimated, held, known, event_spans)
+        return _Ranking(hits, degraded, estimated, has_lost, held, known, event_spans)
 
     async def _find_event(self, caller: Caller, query: Query, event: Event, now: datetime) -> Spans:
         """Return the span before or after an event, if a memory is surely of it: by a look at it.
@@ -251,7 +257,7 @@ class RecallService:
         """
         look = replace(query, text=event.text, goal=None, min_relevance=0.0)
         prepared = await self._prepare(caller, look)
-        found, _ = await self._rank(caller.access, look, prepared, 0, EVENT_HITS)
+        found, _, _ = await self._rank(caller.access, look, prepared, 0, EVENT_HITS)
         moments = [hit.moment for hit in found]
         if not found or 1.0 - found[0].distance < EVENT_NEAR:
             return ()
@@ -346,10 +352,10 @@ class RecallService:
 
     async def _rank(
         self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
-    ) -> tuple[Sequence[Hit], bool]:
+    ) -> tuple[Sequence[Hit], bool, bool]:
         """Return the hits for one end of a long query, or for a whole one, best first.
 
-        With them, whether distances were estimated.
+        With them, whether distances were estimated, and whether some of it was lost meanwhile.
         """
         known, vectors = prepared.known, prepared.vectors
         if vectors.ends > 1:
@@ -386,8 +392,8 @@ class RecallService:
         measure = Measuring(
             self._database, access.account, prepared.keys, prepared.has_records, scopes
         )
-        hits = await rank_exactly(evidence, rank_hits, measure)
-        return hits, evidence.is_estimated
+        hits, has_lost = await rank_exactly(evidence, rank_hits, measure)
+        return hits, evidence.is_estimated, has_lost
 
     @time_stage("recall.search")
     async def _gather(

@@ -6,7 +6,8 @@ Not here: estimates (`meaning.py`), statements (`database.distances`), scores (`
   database, or by sealed records that are opened here. It is ranked anew, until all of the ranking
   is measured: so nothing is shown by an estimate.
 - The database is shown no query of a namespace but where its vectors lie there in the open.
-- A memory that is gone meanwhile, or whose record is altered, has no distance any more.
+- A memory that is gone meanwhile, or whose record is altered, has no distance any more. Nor has one
+  that was edited or is found by the other kind of index by now: whoever asks searches again.
 """
 
 import asyncio
@@ -122,20 +123,30 @@ class Measuring:
 
 async def rank_exactly(
     evidence: Evidence, rank: Callable[[Evidence], Sequence[Hit]], measure: Measure
-) -> Sequence[Hit]:
-    """Return the ranking of evidence where all that it ranks, and what is nearest, is measured."""
+) -> tuple[Sequence[Hit], bool]:
+    """Return the ranking of evidence where all that it ranks, and what is nearest, is measured.
+
+    With it, whether some of that is gone or has changed since the evidence was gathered.
+    """
+    lost = set[int]()
+
+    async def measure_noting(seqs: Sequence[int]) -> Distances:
+        found = await measure(seqs)
+        lost.update(set(seqs) - found.keys())
+        return found
+
     hits = rank(evidence)
     if evidence.estimates is None:
-        return hits
+        return hits, False
     places = np.union1d(np.flatnonzero(evidence.estimates.near), _places(evidence, hits))
-    evidence = _narrow(await _measured(evidence, places, measure))
+    evidence = _narrow(await _measured(evidence, places, measure_noting))
     while evidence.estimates is not None:
         hits = rank(evidence)
         places = _places(evidence, hits)
         if not evidence.estimates.are[places].any():
             break
-        evidence = await _measured(evidence, places, measure)
-    return hits
+        evidence = await _measured(evidence, places, measure_noting)
+    return hits, bool(lost)
 
 
 async def _measured(evidence: Evidence, places: Ints, measure: Measure) -> Evidence:

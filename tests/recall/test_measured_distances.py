@@ -10,13 +10,13 @@ import pytest
 
 from relayer.database import distances as rows
 from relayer.database import recall as search
-from relayer.memory_index import namespace, vector_rows
+from relayer.memory_index import evidence, namespace, vector_rows
 from relayer.sealed.primitives import to_base64url
 from tests import twins as twins_module
 from tests.recall import test_memory_index as whole
 from tests.sealed_index import check_alike, talk
 from tests.services import OTHER, TEAM, Bench
-from tests.twins import Twins, held_now, twins
+from tests.twins import DIGITS, Twins, held_now, twins
 
 __all__ = ["twins"]  # a fixture
 
@@ -45,6 +45,31 @@ class TestFinding(whole.TestFinding):
             assert {f.hit.seq for f in ours.found} == set(exact)
             for found in ours.found:
                 assert found.hit.cosine == pytest.approx(exact[found.hit.seq], abs=1e-6)
+
+    async def test_what_moves_into_records_before_it_is_measured_is_found(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A namespace is given a sealed index in the middle of a search."""
+        await twins.hold(TEAM)
+        asked: dict[str, Any] = {"text": "What does Anna drink?", "mode": "vector"}
+        before = await twins.recall(twins.held, **asked)
+        gather, moved = evidence.gather_aside, list[bool]()
+
+        async def gathered(*arguments: Any) -> Any:
+            found = await gather(*arguments)
+            if not moved:
+                caller, services = await twins.caller(twins.plain), twins.plain.services
+                await services.index_chooser.choose(caller.access, TEAM, sealed=True)
+                account, keys = caller.access.account, caller.keys
+                moved.append(await services.index_mover.work(account, keys, lambda: True))
+            return found
+
+        monkeypatch.setattr(evidence, "gather_aside", gathered)
+        ours = await twins.recall(twins.held, **asked)
+        assert moved == [True]
+        assert {f.hit.seq for f in ours.found} == {f.hit.seq for f in before.found}
+        for found, other in zip(ours.found, before.found, strict=True):
+            assert found.hit.cosine == pytest.approx(other.hit.cosine, abs=DIGITS)
 
     async def test_an_upload_that_is_erased_meanwhile_is_not_named(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
