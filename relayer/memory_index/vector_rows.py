@@ -235,7 +235,7 @@ class VectorRows:
         """Return which of these places, in order, at least so many, seem to have the best products.
 
         Where products are exact, all are returned. `of` tells the memory of each, if any has
-        several: then they are of at least so many, lest all be of one long text.
+        several: then the best of as many memories is among them, lest all be of one long text.
         """
         chosen = np.arange(len(places))
         if isinstance(self._form, _Coded):
@@ -245,18 +245,21 @@ class VectorRows:
             ):
                 if len(chosen) > most:
                     estimates = self._form.estimate(asked, places[chosen], bits)
-                    each = estimates if of is None else _least_of_each(estimates, of[chosen])
-                    if len(each) > most:
-                        chosen = chosen[estimates <= np.partition(each, most - 1)[most - 1]]
+                    best = estimates <= np.partition(estimates, most - 1)[most - 1]
+                    if of is not None:
+                        best[_best_of_each(estimates, of[chosen], most)] = True
+                    chosen = chosen[best]
         return chosen
 
 
-def _least_of_each(
-    estimates: npt.NDArray[np.unsignedinteger], of: Ints
-) -> npt.NDArray[np.unsignedinteger]:
-    """Return the least estimate of each memory."""
+def _best_of_each(estimates: npt.NDArray[np.unsignedinteger], of: Ints, most: int) -> Ints:
+    """Return which have the least estimate of their memory, of some `most` of these."""
     order = np.lexsort((estimates, of))
-    return estimates[order][np.diff(of[order], prepend=-1) > 0]
+    first = order[np.diff(of[order], prepend=-1) > 0]
+    if len(first) > most:
+        its = estimates[first]
+        first = first[its <= np.partition(its, most - 1)[most - 1]]
+    return first
 
 
 def _count(places: Ints | slice) -> int:
