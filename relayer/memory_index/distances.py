@@ -65,8 +65,12 @@ class Measuring:
         Raises:
             Unavailable: the database is away.
         """
-        if not self.has_records:
-            return await self._measure(seqs, self.scopes)
+        distances = {} if self.has_records else await self._measure(seqs, self.scopes)
+        # What has no vectors may have been moved into a record by now.
+        rest = [seq for seq in seqs if seq not in distances]
+        return distances | await self._open_or_measure(rest) if rest else distances
+
+    async def _open_or_measure(self, seqs: Sequence[int]) -> dict[int, tuple[float, float]]:
         found = await rows.records(self.database, self.account, seqs)
         sealed = [row for row in found if row["index_record"] is not None]
         if sum(len(row["index_record"]) for row in sealed) > OPENED_BYTES_MAX:

@@ -58,10 +58,7 @@ class TestFinding(whole.TestFinding):
         async def gathered(*arguments: Any) -> Any:
             found = await gather(*arguments)
             if not moved:
-                caller, services = await twins.caller(twins.plain), twins.plain.services
-                await services.index_chooser.choose(caller.access, TEAM, sealed=True)
-                account, keys = caller.access.account, caller.keys
-                moved.append(await services.index_mover.work(account, keys, lambda: True))
+                moved.append(await _seal_index(twins))
             return found
 
         monkeypatch.setattr(evidence, "gather_aside", gathered)
@@ -70,6 +67,25 @@ class TestFinding(whole.TestFinding):
         assert {f.hit.seq for f in ours.found} == {f.hit.seq for f in before.found}
         for found, other in zip(ours.found, before.found, strict=True):
             assert found.hit.cosine == pytest.approx(other.hit.cosine, abs=DIGITS)
+
+    async def test_an_upload_that_moves_into_a_record_before_it_is_measured_is_found(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caller, bench = await twins.caller(twins.held), twins.held
+        vector = np.random.default_rng(1).normal(size=8).astype(np.float32)
+        _, name = await bench.services.manual.remember(caller, TEAM, b"there" * 9, vector)
+        await twins.hold(TEAM)
+        measure, moved = rows.measure, list[bool]()
+
+        async def measured(*arguments: Any) -> Any:
+            if not moved:
+                moved.append(await _seal_index(twins))
+            return await measure(*arguments)
+
+        monkeypatch.setattr(rows, "measure", measured)
+        found = await bench.services.manual.recall(await twins.caller(bench), TEAM, vector, 3)
+        assert moved == [True]
+        assert [its for its, _ in found] == [name]
 
     async def test_an_upload_that_is_erased_meanwhile_is_not_named(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +108,14 @@ class TestFinding(whole.TestFinding):
         monkeypatch.setattr(search, "blob_ids", later)
         found = await bench.services.manual.recall(await twins.caller(bench), TEAM, vectors[1], 3)
         assert {name for name, _ in found} == {names[0], names[2]}
+
+
+async def _seal_index(twins: Twins) -> bool:
+    """Give a namespace a sealed index, and move what is there into records."""
+    caller, services = await twins.caller(twins.plain), twins.plain.services
+    await services.index_chooser.choose(caller.access, TEAM, sealed=True)
+    moved: bool = await services.index_mover.work(caller.access.account, caller.keys, lambda: True)
+    return moved
 
 
 async def test_a_sealed_index_answers_alike(hybrid: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
