@@ -231,8 +231,9 @@ class TestFinding:
             f.memory.text for f in (await twins.recall(twins.plain, text="tea", as_of=now)).found
         ]
 
+    @pytest.mark.parametrize("mode", ["hybrid", "vector"])
     async def test_what_is_edited_before_it_is_opened_is_searched_again(
-        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch, mode: str
     ) -> None:
         """As things are by then: what it said at a time has another number."""
         await twins.hold(TEAM)
@@ -248,7 +249,7 @@ class TestFinding:
             return found
 
         monkeypatch.setattr(evidence, "gather_aside", gathered)
-        asked: dict[str, Any] = {"text": "Anna tea sugar", "as_of": now}
+        asked: dict[str, Any] = {"text": "Anna tea sugar", "as_of": now, "mode": mode}
         ours = await twins.recall(twins.held, **asked)
         theirs = await twins.recall(twins.plain, **asked)
         assert edited
