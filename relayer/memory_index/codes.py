@@ -1,7 +1,7 @@
 """Vectors in a few bits a number: they tell which of many may be near, and not which is nearest.
 
-Not here: the same with a byte a number (`passages.py`), and exact distances of those that may be
-near (`rescoring.py`). Pure.
+Not here: the same with a byte a number (`vector_rows.py`), and exact distances of those that may be
+near (`distances.py`). Pure.
 
 - A turned vector's numbers are spread like chance, so each is told by one of a few equal steps. Its
   bits lie in planes: the first has the signs, and with each further one a number becomes exacter.
