@@ -51,7 +51,7 @@ def _of_litestar() -> dict[str, tuple[object, str]]:
     def handler() -> None:
         pass
 
-    app = Litestar([handler], openapi_config=None)
+    app = Litestar([handler], openapi_config=None, logging_config=None)  # it would be for all tests
     [route] = app.routes
     assert isinstance(route, HTTPRoute)
     node = app.asgi_router.root_route_map_node
@@ -74,7 +74,7 @@ def _of_litestar() -> dict[str, tuple[object, str]]:
 
 
 def _of_uvicorn() -> dict[str, tuple[object, str]]:
-    config = Config(app="nothing:here", http="httptools")
+    config = Config(app="nothing:here", http="httptools", log_config=None)
     protocol = inspect.getsource(HttpToolsProtocol)
     own = "connections cycle headers loop parser transport".split()
     return {
