@@ -28,6 +28,8 @@ from relayer.database.migrate import migrate
 from relayer.database.pool import Database
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import Embedder
+from relayer.memories import record_search
+from relayer.memory_index import sealed as sealed_index
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.postgres.server import SETTINGS
 from relayer.sealed.keys import Identity
@@ -232,8 +234,16 @@ BenchMaker = Callable[..., Bench]
 
 
 @pytest.fixture
-def make_bench(settings: Settings, fresh_database: TestDatabase, database: Database) -> BenchMaker:
+def make_bench(
+    settings: Settings,
+    fresh_database: TestDatabase,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> BenchMaker:
     """Makes relayers without their HTTP side on this test's database."""
+    # On a slow machine, too, a sealed index is loaded before a recall answers without it.
+    monkeypatch.setattr(sealed_index, "WAIT_S", 60.0)
+    monkeypatch.setattr(record_search, "WHOLE_WAIT_S", 60.0)
     return partial(bench_on, settings, fresh_database.connect_args, database)
 
 
