@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
+from tests.accepting import close_server
 
 MODEL = "tiny-embedder"
 DIM = 6
@@ -179,7 +180,7 @@ class EmbeddingsServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

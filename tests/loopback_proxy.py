@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tests.accepting import close_server
+
 _HEAD = re.compile(rb"HTTP/1\.1 (\d{3})[^\r]*\r\n(.*?)\r\n\r\n", re.DOTALL)
 _READ_BYTES = 2**16
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -103,8 +105,8 @@ def loopback_server(handle: Handler) -> Iterator[int]:
         return await asyncio.start_server(handles, "127.0.0.1", 0)
 
     async def end() -> None:
-        server.close()
-        # A connection that was just accepted is no handler's yet: only its task is known.
+        await close_server(server)
+        # A connection that was just accepted may be no handler's yet: only its task is known.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for writer in handled.values():
                 writer.transport.abort()

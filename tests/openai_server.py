@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests import openai_chat, openai_responses
+from tests.accepting import close_server
 from tests.openai_chat import Refused, Step, ToolCall, chunks, completion, text_of
 from tests.openai_responses import ResponsesApi
 
@@ -356,8 +357,8 @@ async def _serve(server: OpenAIServer, port: int, ready: Callable[[], None]) -> 
     try:
         await asyncio.Event().wait()
     finally:
-        listener.close()
-        # A connection that was just accepted is no handler's yet: only its task is known.
+        await close_server(listener)
+        # A connection that was just accepted may be no handler's yet: only its task is known.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task, writer in handled.items():
                 writer.transport.abort()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.gateway import Context, GatewaySettings
+from tests.accepting import close_server
 from tests.processes import lasting_port
 
 TEA = "I prefer green tea over coffee in the morning."
@@ -66,7 +67,7 @@ class Network:
 
     async def down(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         while self._tasks:
             self.cut()
             await asyncio.wait(self._tasks, timeout=0.05)
