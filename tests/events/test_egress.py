@@ -255,6 +255,7 @@ class TestWhere:
             failed = await asyncio.gather(*others, return_exceptions=True)
             assert Counter(map(str, failed)) == {"timeout": egress.LOOKUPS_MAX - 2, "busy": 1}
             assert len(asking) == egress.LOOKUPS_MAX
+            monkeypatch.setattr(egress, "POST_S", 60.0)  # an address waits for no thread
             address = parse_target("http://127.0.0.1:9/", "private")
             with pytest.raises(Undelivered, match="unreachable"):
                 await poster.post(address, b"", {}, account=ANYBODY)
