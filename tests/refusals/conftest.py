@@ -15,8 +15,16 @@ from tests.processes import RunningRelayer, running_relayer
 from tests.refusals.world import World
 
 QUIET = {"RELAYER_EMBEDDER": "none", "RELAYER_RATE_LIMIT": "off"}
-# What a refused request may leave behind: that it came, never what it said; and who is there.
-COUNTERS = {"nonces", "nonces_ahead", "nonce_floor", "request_windows", "unlock_keys"}
+# What a refused request may leave behind: that it came, never what it said; and who is there. When
+# keys asked is stored once a minute, also of requests that passed before.
+COUNTERS = {
+    "nonces",
+    "nonces_ahead",
+    "nonce_floor",
+    "request_windows",
+    "unlock_keys",
+    "key_uses",
+}
 
 
 @dataclass(frozen=True)
