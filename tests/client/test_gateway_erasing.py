@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 from memrelay import MemoryClient, Settings
-from memrelay.gateway import Context, Gateway, Roster
+from memrelay.gateway import Context, Gateway, Roster, capture
 from memrelay.gateway.capture import Captures
 from memrelay.gateway.captured_turn import CapturedTurn
 from memrelay.gateway.erasures import Erasures
@@ -28,7 +29,6 @@ from tests.client.gateway_scene import (
     founded,
     refusal,
     texts_of,
-    until,
 )
 from tests.client.spool_scene import spool_in
 from tests.processes import RunningRelayer
@@ -40,9 +40,8 @@ MOVED = "The staging server moved to Frankfurt yesterday."
 NO_ROW = json.dumps({"code": "memory.unrestored", "message": "Try again later."})
 
 
-def gateway_of(settings: Settings, spool: Path, retry_s: float = 0.05) -> Gateway:
-    quick = replace(PATIENT, capture_retry_s=retry_s)
-    return Gateway(Roster.single(settings), quick, source="openclaw", spool_path=spool)
+def gateway_of(settings: Settings, spool: Path) -> Gateway:
+    return Gateway(Roster.single(settings), PATIENT, source="openclaw", spool_path=spool)
 
 
 async def remembered(settings: Settings, text: str = DOCTOR) -> str:
@@ -161,19 +160,27 @@ class TestWaiting:
         assert set(await texts_of(owner)) == {MOVED, TEA}
 
     async def test_a_turn_that_is_dropped_is_not_sent_once_more(
-        self, shared_relayer: RunningRelayer, tmp_path: Path
+        self, shared_relayer: RunningRelayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        failed, go_on = asyncio.Event(), asyncio.Event()
+
+        async def pause(_: float) -> None:
+            failed.set()
+            await go_on.wait()
+
+        paused = SimpleNamespace(**vars(asyncio) | {"sleep": pause})
+        monkeypatch.setattr(capture, "asyncio", paused)
         owner = await founded(shared_relayer.url)
         memory_id = await remembered(owner)
         async with Network(shared_relayer.url) as network:
             there = replace(owner, url=network.url)
-            async with gateway_of(there, tmp_path, retry_s=3) as gateway:
+            async with gateway_of(there, tmp_path) as gateway:
                 network.answer = refusal(502, "")
                 await gateway.agent_end(conversation(DOCTOR), CTX)
-                await until(lambda: network.connections_seen > 0)
-                await asyncio.sleep(0.5)  # the first request has failed
+                await asyncio.wait_for(failed.wait(), 120)
                 network.answer = b""
                 await gateway.call_tool("memory_forget", {"id": memory_id}, ANNA)
+                go_on.set()
                 assert await gateway.flush(30)
         assert await texts_of(owner) == []
 
