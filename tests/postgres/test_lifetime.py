@@ -5,14 +5,18 @@ import errno
 import fcntl
 import os
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
 import pytest
 
 from relayer.locks import try_lock
+from relayer.postgres import embedded
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
+from tests.life import WAIT_S_MAX
 from tests.optional import unwrap
 from tests.postgres.servers import KEEP, User, ends, fetch, run, server_of, start_user
 
@@ -197,13 +201,31 @@ async def frozen_backend(postgres: EmbeddedPostgres) -> int:
     return backend
 
 
-async def waits_for_backend(data_dir: Path, backend: int, *, message: str) -> None:
-    """Checks that nobody gets a server before the stopped process of the killed one has ended."""
-    postgres = EmbeddedPostgres(data_dir=data_dir)
-    impatient = EmbeddedPostgres(data_dir=data_dir, start_timeout_s=0.7)
+async def waits_for_backend(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path, backend: int, *, message: str, launches: bool
+) -> None:
+    """Checks that nobody gets a server before the stopped process of the killed one has ended.
+
+    The time of who waits in vain is over once it knows why: from a launch, where it `launches` one.
+    """
+    postgres, impatient = (EmbeddedPostgres(data_dir=data_dir) for _ in range(2))
+    admit, tried, ahead_s = impatient._admit, asyncio.Event(), 0.0
+
+    async def admit_and_tell() -> None:
+        tried.set()
+        await admit()
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s)
+    monkeypatch.setattr(embedded, "time", clock)
+    monkeypatch.setattr(impatient, "_admit", admit_and_tell)
     try:
+        in_vain = asyncio.create_task(impatient.start())
+        await asyncio.wait_for(tried.wait(), WAIT_S_MAX)
+        while launches and impatient._failure is None and not in_vain.done():
+            await asyncio.sleep(0.01)
+        ahead_s = 3_600.0
         with pytest.raises(PostgresError, match=message):
-            await impatient.start()
+            await in_vain
         waiting = asyncio.create_task(postgres.start())
         await asyncio.sleep(0.7)
         assert not waiting.done()
@@ -214,21 +236,25 @@ async def waits_for_backend(data_dir: Path, backend: int, *, message: str) -> No
     await postgres.stop()
 
 
-async def test_start_waits_for_the_processes_of_a_killed_server(data_dir: Path) -> None:
+async def test_start_waits_for_the_processes_of_a_killed_server(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path
+) -> None:
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         backend = await frozen_backend(postgres)
         message = r"earlier PostgreSQL server.*postgres\.log"
-        await waits_for_backend(data_dir, backend, message=message)
+        await waits_for_backend(monkeypatch, data_dir, backend, message=message, launches=False)
 
 
-async def test_start_waits_for_shared_memory_that_no_lock_tells_of(data_dir: Path) -> None:
+async def test_start_waits_for_shared_memory_that_no_lock_tells_of(
+    monkeypatch: pytest.MonkeyPatch, data_dir: Path
+) -> None:
     foreign = unwrap(try_lock(data_dir / "foreign.lock", fcntl.LOCK_EX))
     await server_of(data_dir).launch(foreign, timeout_s=10)
     os.close(foreign)
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         backend = await frozen_backend(postgres)
         message = r"shared memory block.*postgres\.log"
-        await waits_for_backend(data_dir, backend, message=message)
+        await waits_for_backend(monkeypatch, data_dir, backend, message=message, launches=True)
 
 
 async def test_stop_of_a_stuck_server_ends_it_the_hard_way(data_dir: Path) -> None:
