@@ -28,7 +28,7 @@ from relayer.database.migrate import migrate
 from relayer.database.pool import Database
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import Embedder
-from relayer.memories import record_search
+from relayer.memories import record_search, related
 from relayer.memory_index import sealed as sealed_index
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.postgres.server import SETTINGS
@@ -92,6 +92,20 @@ def _has_attributes(folder: Path) -> bool:
 def one_connection() -> Iterator[None]:
     """Whatever is tested."""
     with guarded():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """What relayers of this process wait for at most is there in time on a slow machine, too.
+
+    A sealed index is loaded before a recall answers without it. What is known is found before a
+    model is asked without it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed_index, "WAIT_S", 60.0)
+        patch.setattr(record_search, "WHOLE_WAIT_S", 60.0)
+        patch.setattr(related, "RELATED_S_MAX", 60.0)
         yield
 
 
@@ -234,16 +248,8 @@ BenchMaker = Callable[..., Bench]
 
 
 @pytest.fixture
-def make_bench(
-    settings: Settings,
-    fresh_database: TestDatabase,
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
-) -> BenchMaker:
+def make_bench(settings: Settings, fresh_database: TestDatabase, database: Database) -> BenchMaker:
     """Makes relayers without their HTTP side on this test's database."""
-    # On a slow machine, too, a sealed index is loaded before a recall answers without it.
-    monkeypatch.setattr(sealed_index, "WAIT_S", 60.0)
-    monkeypatch.setattr(record_search, "WHOLE_WAIT_S", 60.0)
     return partial(bench_on, settings, fresh_database.connect_args, database)
 
 
