@@ -81,8 +81,18 @@ def run(
 @pytest.fixture
 def eight_hours_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine in a time zone that is eight hours behind UTC."""
+    yield from _machine_in("PST8", monkeypatch)
+
+
+@pytest.fixture
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose time zone is UTC."""
+    yield from _machine_in("UTC", monkeypatch)
+
+
+def _machine_in(zone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setenv("TZ", "PST8")
+        patched.setenv("TZ", zone)
         time.tzset()
         yield
     time.tzset()

@@ -207,6 +207,22 @@ def test_relevance_is_one_less_the_distance(distance, percent):
     assert relevance_percent(-0.1) == 100
 
 
+@pytest.mark.usefixtures("eight_hours_west")
+def test_the_day_is_that_of_this_machines_zone():
+    late = datetime(2026, 5, 5, 7, 30, tzinfo=UTC)
+    assert entries(frame_memories([memory("x", event_time=late)], MEMWAL)) == [
+        "1. [2026-05-04] `x`"
+    ]
+    assert entries(frame_memories([memory("x", created_at=late)], MEMWAL)) == [
+        "1. [2026-05-04] `x`"
+    ]
+    first = datetime(1, 1, 1, tzinfo=UTC)  # which that zone lacks
+    assert entries(frame_memories([memory("x", created_at=first)], MEMWAL)) == [
+        "1. [0001-01-01] `x`"
+    ]
+
+
+@pytest.mark.usefixtures("in_utc")
 def test_a_memory_shows_the_day_it_is_about():
     written = datetime(2026, 5, 6, 9, 30, tzinfo=UTC)
     about = datetime(2026, 5, 4, 23, 30, tzinfo=timezone(timedelta(hours=2)))

@@ -22,6 +22,7 @@ from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.line_breaks import one_line
 from memrelay.gateway.quoting import escape, quote, quote_name
 from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
+from memrelay.local_time import to_local
 from memrelay.models import Memory, relevance_percent
 from memrelay.outcomes import marks_of
 from memrelay.sealed.keys import mask_key
@@ -296,7 +297,7 @@ def _entry(
     memory: Memory, settings: GatewaySettings, reader: Reader, *, begin: str, source: bool = False
 ) -> _Entry:
     moment = memory.event_time or memory.created_at
-    marks = [moment.date().isoformat()] if moment else []
+    marks = [to_local(moment).date().isoformat()] if moment else []
     if reader.namespace is not None and memory.namespace != reader.namespace:
         marks.append(f"in {quote_name(memory.namespace)}")
     if writer := writer_of(memory, reader):
