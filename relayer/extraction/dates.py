@@ -1,12 +1,17 @@
 """The one day that a sentence names, if it names one.
 
-It does not own whether the sentence is worth keeping (`judge.py`). Nothing is invented: a date
-without a year, a weekday and a sentence with several dates have no time. Nor has one in the year 1
-or 9999, which no request may name either: the database takes the first moment for no moment at all.
+It does not own whether the sentence is worth keeping (`judge.py`).
+
+- Nothing is invented: a date without a year, a weekday and a sentence with several dates have no
+  time. Nor has one in the year 1 or 9999, which no request may name either: the database takes the
+  first moment for no moment at all.
+- A day's time is one at which it is that day in UTC, by which recalls count days, as well as in the
+  zone of whoever said it. Only the offset at the time of saying is known: where the day is in
+  winter, clocks may be an hour behind it.
 """
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 MONTH: Final = (
@@ -24,6 +29,7 @@ MONTHS: Final = {
     **{"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9},
     **{"oct": 10, "nov": 11, "dec": 12, "mär": 3, "mai": 5, "okt": 10, "dez": 12},
 }
+_SUMMER_TIME: Final = timedelta(hours=1)
 _RELATIVE: Final = (
     (re.compile(r"\b(?:yesterday|gestern)\b", re.IGNORECASE), -1),
     (re.compile(r"\b(?:today|tonight|heute)\b", re.IGNORECASE), 0),
@@ -33,7 +39,7 @@ _RELATIVE: Final = (
 
 
 def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
-    """Return the start (UTC) of the one day that `sentence` names, as milliseconds since 1970.
+    """Return the time of the one day that `sentence` names, as milliseconds since 1970.
 
     A full date counts by itself; yesterday, today and tomorrow only when `occurred_at` is given.
     """
@@ -41,9 +47,18 @@ def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
     if not days and occurred_at is not None:
         offsets = {offset for pattern, offset in _RELATIVE if pattern.search(sentence)}
         days = {_shift(occurred_at.date(), offset) for offset in offsets}
-    if len(days) != 1 or (day := days.pop()) is None or not 1 < day.year < 9999:
+    if len(days) != 1 or (day := days.pop()) is None:
         return None
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+    return day_ms(day, occurred_at)
+
+
+def day_ms(day: date, said_at: datetime | None) -> int | None:
+    """Return the time of a day that was named at `said_at`, as milliseconds since 1970."""
+    if not 1 < day.year < 9999:
+        return None
+    east = (said_at and said_at.utcoffset()) or timedelta()
+    begun = timedelta() if east >= timedelta() else _SUMMER_TIME - east
+    return int((datetime.combine(day, time(), UTC) + begun).timestamp() * 1000)
 
 
 def _shift(day: date, offset: int) -> date | None:

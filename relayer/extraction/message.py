@@ -21,7 +21,7 @@ class Message:
 
     Attributes:
         speaker: a person's name if the text gave one, else empty.
-        said_at: when it was said, if the text says so; in UTC where it names no time zone.
+        said_at: when it was said, if the text says so; without a zone as `moments.py` tells.
     """
 
     role: Role

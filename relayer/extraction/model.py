@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from relayer.extraction.conversation import select_messages, transcript
@@ -139,6 +140,7 @@ class _Context:
     years: set[str]
     said: Sequence[Message]
     related_count: int
+    occurred_at: datetime | None
 
 
 def _facts(items: Sequence[Item], excerpt: Excerpt, said: Sequence[Message]) -> list[Fact]:
@@ -146,7 +148,7 @@ def _facts(items: Sequence[Item], excerpt: Excerpt, said: Sequence[Message]) -> 
     texts = [excerpt.text, *(text[:KNOWN_CHARS_MAX] for text in excerpt.related)]
     years = collect_years(texts, excerpt.occurred_at)
     evidence = Evidence(texts, excerpt.occurred_at, years)
-    context = _Context(evidence, years, said, len(excerpt.related))
+    context = _Context(evidence, years, said, len(excerpt.related), excerpt.occurred_at)
     found = (_fact(item, context) for item in items[:_READ_MAX])
     return distinct(fact for fact in found if fact is not None)
 
@@ -174,7 +176,7 @@ def _fact(item: Item, context: _Context) -> Fact | None:
         kind=read_choice(KINDS, item.get("kind"), "fact"),
         importance=importance,
         confidence="low" if is_unsupported else confidence,
-        event_time_ms=read_time_ms(item.get("event_time"), context.years),
+        event_time_ms=read_time_ms(item.get("event_time"), context.years, context.occurred_at),
         contradicts=read_place(item.get("contradicts"), context.related_count),
         is_unsupported=is_unsupported,
     )

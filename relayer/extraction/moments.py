@@ -2,11 +2,12 @@
 
 It does not own the day that a sentence names (`dates.py`).
 
-- A time without a zone is taken as UTC, a day and a month in doubt as written in most countries.
+- A time without a zone is one of the conversation's, as UTC where nothing tells that. A day and a
+  month in doubt are taken as written in most countries.
 """
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 
 from relayer.extraction.dates import MONTH, MONTHS
@@ -32,6 +33,7 @@ STAMP: Final = re.compile(
     re.IGNORECASE,
 )
 
+_UNNAMED: Final = timezone(timedelta(), "unnamed")  # UTC, until another is known
 _SECONDS_MAX: Final = 10**11  # the year 5138; larger numbers count ms or µs
 
 
@@ -71,7 +73,9 @@ def _date(match: re.Match[str]) -> tuple[int, int, int] | None:
 
 
 def _zone(text: str | None) -> timezone:
-    if not text or text[0] not in "+-":
+    if not text:
+        return _UNNAMED
+    if text[0] not in "+-":
         return UTC
     hours, minutes = int(text[1:3]), int(text[-2:])
     offset = timedelta(hours=hours, minutes=minutes)
@@ -96,6 +100,13 @@ def moment_named(value: object) -> datetime | None:
     except (OverflowError, OSError, ValueError):  # also of an infinite one
         return None
     return moment if _is_possible(moment) else None
+
+
+def settle_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """Return a moment of a conversation that took place in `zone`: UTC tells nobody's days."""
+    if moment.tzinfo is _UNNAMED:
+        return moment.replace(tzinfo=zone)
+    return moment.astimezone(zone) if moment.tzinfo is UTC else moment
 
 
 def _is_possible(moment: datetime) -> bool:

@@ -27,6 +27,7 @@ from relayer.extraction.language import is_foreign
 from relayer.extraction.lists import Statement
 from relayer.extraction.material import own_words
 from relayer.extraction.message import Message
+from relayer.extraction.moments import settle_zone
 from relayer.extraction.sentences import statements
 
 _JOINED_CHARS_MAX: Final = 300
@@ -103,11 +104,19 @@ def _judge_sentences(
                 verdict.kind,
                 verdict.importance,
                 verdict.confidence,
-                event_time_ms(text, message.said_at or occurred_at),
+                event_time_ms(text, _said_at(message, occurred_at)),
             ),
         )
         for text, verdict in _join_sentences(said, verdicts, room)
     ]
+
+
+def _said_at(message: Message, occurred_at: datetime | None) -> datetime | None:
+    """Return when a message was said, in the zone in which its days count."""
+    if message.said_at is None:
+        return occurred_at
+    zone = occurred_at and occurred_at.tzinfo
+    return settle_zone(message.said_at, zone) if zone else message.said_at
 
 
 def _in_full(statement: Statement) -> str:

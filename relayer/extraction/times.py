@@ -8,10 +8,10 @@ It does not own days and other dates of a text (`support.py`).
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import Final
 
-from relayer.extraction.dates import MONTH
+from relayer.extraction.dates import MONTH, day_ms
 
 _YEAR: Final = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _COUNTED: Final = re.compile(
@@ -75,15 +75,22 @@ def _parse_count(word: str) -> int:
     return int(word) if word.isdecimal() else _NUMBERS.get(word.casefold(), 0)
 
 
-def read_time_ms(value: object, years: set[str]) -> int | None:
-    """Return an RFC 3339 time in ms, if its year is one that a fact may name."""
+def read_time_ms(value: object, years: set[str], occurred_at: datetime | None = None) -> int | None:
+    """Return an RFC 3339 time in ms, if its year is one that a fact may name.
+
+    A day, or its midnight without an offset or in UTC, is that day where the conversation was.
+    """
     if not isinstance(value, str):
         return None
     try:
-        time = datetime.fromisoformat(value)
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        if not 1 < time.year < 9999:  # beyond, converting between time zones overflows
+        moment = datetime.fromisoformat(value)
+        if not 1 < moment.year < 9999:  # beyond, converting between time zones overflows
             return None
-        return int(time.timestamp() * 1000) if str(time.year) in years else None
+        if str(moment.year) not in years:
+            return None
+        if moment.time() == time() and not moment.utcoffset():
+            return day_ms(moment.date(), occurred_at)
+        zone = moment.tzinfo or (occurred_at and occurred_at.tzinfo) or UTC
+        return int(moment.replace(tzinfo=zone).timestamp() * 1000)
     except (ValueError, OverflowError):
         return None

@@ -9,7 +9,7 @@ Not here: the order of steps (`analysis.py`), how facts are found (`extraction`)
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Final
 
 from relayer.clock import from_ms
@@ -266,7 +266,16 @@ def _to_the_letter(memory: Memory, fact: Fact) -> bool:
 
 
 def _at_that_time(memory: Memory, fact: Fact) -> bool:
-    return from_ms(fact.event_time_ms) in (None, memory.event_time)
+    """Tell whether a fact names no time, or the day of the memory's.
+
+    Of one day, times differ by the offset where it was said, which summer time changes.
+    """
+    at = from_ms(fact.event_time_ms)
+    return at is None or (memory.event_time is not None and _day(at) == _day(memory.event_time))
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()
 
 
 def outcome(

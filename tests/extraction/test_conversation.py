@@ -1,6 +1,7 @@
 """What of a conversation is heard, message by message."""
 
 import json
+from datetime import timedelta, timezone
 
 import pytest
 
@@ -199,3 +200,19 @@ async def test_a_message_is_dated_by_its_own_time() -> None:
     text = "[2026-11-20 10:00] user: The deadline is tomorrow.\n[2026-11-20 10:01] assistant: ok"
     (fact,) = await rules.extract(Excerpt(text, SUNDAY))
     assert fact.event_time_ms == day_ms(2026, 11, 21)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "day"),
+    [
+        ("2026-11-20 20:00", 21),  # as a clock showed it there
+        ("2026-11-21T01:00:00Z", 21),  # the same moment
+        ("2026-11-21 02:00 +01:00", 22),
+    ],
+)
+async def test_days_of_a_message_are_those_of_the_conversations_zone(stamp: str, day: int) -> None:
+    there = SUNDAY.astimezone(timezone(timedelta(hours=-5)))
+    text = f"[{stamp}] user: The deadline is tomorrow.\n[{stamp}] assistant: ok"
+    (fact,) = await rules.extract(Excerpt(text, there))
+    hours = 6 if stamp.endswith(("20:00", "Z")) else 0
+    assert fact.event_time_ms == day_ms(2026, 11, day) + hours * 3_600_000

@@ -1,6 +1,7 @@
 """When things happened, as texts say it."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -42,7 +43,44 @@ def test_event_time(text: str, expected: int | None) -> None:
 
 def test_relative_day_counts_in_the_zone_of_the_speaker() -> None:
     late = datetime(2026, 3, 1, 23, 30, tzinfo=timezone(timedelta(hours=-8)))
-    assert event_time_ms("we meet tomorrow", late) == day_ms(2026, 3, 2)
+    assert day_in("Etc/GMT+8", "we meet tomorrow", late) == date(2026, 3, 2)
+
+
+@pytest.mark.parametrize("said", [datetime(2026, 1, 20, 21), datetime(2026, 7, 20, 21)])
+@pytest.mark.parametrize("text", ["due on 2026-02-03", "due on 12 June 2027", "we met yesterday"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        *("UTC", "Europe/London", "Europe/Berlin", "Asia/Kolkata", "Asia/Tokyo"),
+        *("Pacific/Auckland", "Pacific/Kiritimati", "Atlantic/Cape_Verde", "America/St_Johns"),
+        *("America/New_York", "America/Los_Angeles", "Pacific/Honolulu", "America/Santiago"),
+    ],
+)
+def test_a_day_is_that_day_where_it_was_said_and_in_utc(
+    zone: str, text: str, said: datetime
+) -> None:
+    here = said.replace(tzinfo=ZoneInfo(zone))
+    offset = here.utcoffset()
+    assert offset is not None
+    told = here.replace(tzinfo=timezone(offset))  # summer time is not
+    expected = {
+        "due on 2026-02-03": date(2026, 2, 3),
+        "due on 12 June 2027": date(2027, 6, 12),
+        "we met yesterday": said.date() - timedelta(days=1),
+    }
+    assert {day_in(name, text, told) for name in (zone, "UTC")} == {expected[text]}
+
+
+def day_in(zone: str, text: str, said: datetime) -> date:
+    ms = event_time_ms(text, said)
+    assert ms is not None
+    return datetime.fromtimestamp(ms / 1000, ZoneInfo(zone)).date()
+
+
+def test_a_day_begins_soon_where_it_was_said() -> None:
+    for hours, begun in ((-8, 9), (-4, 5), (0, 0), (2, 0)):
+        said = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=hours)))
+        assert event_time_ms("on 2026-05-03", said) == day_ms(2026, 5, 3) + begun * 3_600_000
 
 
 @pytest.mark.parametrize("text", ["we met yesterday", "we meet tomorrow", "heute ist Abgabe"])

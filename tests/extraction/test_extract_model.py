@@ -5,7 +5,7 @@ Not here: by rules (`test_extract.py`), the model over HTTP (`test_llm.py`).
 
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -25,6 +25,9 @@ from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step
 from tests.thinking import server
 
 __all__ = ["server"]  # a fixture
+
+HOUR_MS = 3_600_000
+WEST = SUNDAY.astimezone(timezone(timedelta(hours=-8)))
 
 
 SAID = Excerpt(
@@ -217,6 +220,11 @@ async def test_only_the_first_of_thousands_of_facts_are_looked_at(
         ("2026-05-03", SUNDAY, day_ms(2026, 5, 3)),
         ("2026-05-03T02:00:00+02:00", SUNDAY, day_ms(2026, 5, 3)),
         ("2026-05-03", None, day_ms(2026, 5, 3)),
+        ("2026-05-03", WEST, day_ms(2026, 5, 3) + 9 * HOUR_MS),
+        ("2026-05-03T00:00:00Z", WEST, day_ms(2026, 5, 3) + 9 * HOUR_MS),
+        ("2026-05-03T14:00:00", WEST, day_ms(2026, 5, 3) + 22 * HOUR_MS),
+        ("2026-05-03T14:00:00Z", WEST, day_ms(2026, 5, 3) + 14 * HOUR_MS),
+        ("2026-05-03T14:00:00", None, day_ms(2026, 5, 3) + 14 * HOUR_MS),
         ("2027-05-03", None, None),  # the text names 2026 alone: somebody invented this
         ("next Friday", SUNDAY, None),
         ("", SUNDAY, None),

@@ -5,7 +5,7 @@
 
 import json
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -263,6 +263,16 @@ class TestSaidAgain:
         analyzed = await analyze(thinking, caller, "1. user: Dr Weiss on 2031-05-09 and a week on.")
         memories = [await thinking.services.memory.get(caller, f.id) for f in analyzed.facts]
         assert [m.event_time.day for m in memories if m.event_time] == [9, 16]
+
+    async def test_of_another_offset_a_day_is_the_same(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        winter, summer = (timezone(timedelta(hours=hours)) for hours in (-5, -4))
+        said = "1. user: The wedding is on 12 June 2031."
+        at = bench.clock().astimezone(winter)
+        [fact] = (await analyze(bench, caller, said, occurred_at=at)).facts
+        later = bench.clock().astimezone(summer)
+        again = await analyze(bench, caller, said, occurred_at=later)
+        assert (again.facts, again.reinforced) == ([], [fact.id])
 
     async def test_another_time_is_another_fact(
         self, thinking: Bench, server: OpenAIServer
