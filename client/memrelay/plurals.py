@@ -6,7 +6,7 @@ Not here: the counts in JSON, which are numbers.
 from typing import Final
 
 # Those that are more than an s behind the noun.
-_PLURALS: Final = {"entry": "entries", "memory": "memories"}
+_PLURALS: Final = {"entry": "entries", "memory": "memories", "new memory": "new memories"}
 
 
 def format_count(number: int, noun: str) -> str:

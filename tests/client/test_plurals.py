@@ -11,6 +11,7 @@ from memrelay.plurals import format_count, format_size
         (1, "memory", "1 memory"),
         (0, "memory", "0 memories"),
         (2, "memory", "2 memories"),
+        (3, "new memory", "3 new memories"),
         (1, "captured turn", "1 captured turn"),
         (21, "captured turn", "21 captured turns"),
         (0, "page", "0 pages"),
