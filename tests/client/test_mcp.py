@@ -4,6 +4,8 @@ Not here: memories as data (`test_mcp_texts.py`), what fails (`test_mcp_failures
 and its port (`test_mcp_process.py`).
 """
 
+from datetime import datetime, timedelta
+
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -153,6 +155,19 @@ async def test_tomorrow_is_counted_in_the_zone_of_what_happened(home):
         )
         _, listed = await done(client, "memory_list", namespace="zones")
         assert [memory["event_time"][:10] for memory in listed["memories"]] == ["2031-05-05"]
+
+
+@pytest.mark.usefixtures("eight_hours_west")
+async def test_yesterday_is_counted_from_now_where_nothing_else_is_said(home):
+    async with in_process(home.profile, namespace="now") as client:
+        said = datetime.now().astimezone().date()
+        said_so = {"text": "We signed the lease yesterday.", "namespace": "now"}
+        await done(client, "memory_analyze", **said_so)
+        _, listed = await done(client, "memory_list", namespace="now")
+        [day] = {
+            datetime.fromisoformat(m["event_time"]).astimezone().date() for m in listed["memories"]
+        }
+        assert said - day in (timedelta(days=1), timedelta())  # it may have struck midnight
 
 
 async def test_what_waits_is_for_the_user_to_decide(home):

@@ -5,6 +5,7 @@ It does not own exit codes (`cli.py`), searching (`recall.py`) or corrections (`
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from memrelay.commands.entries import one_entry
@@ -21,6 +22,7 @@ from memrelay.commands.times import parse_bound, parse_future, parse_time
 from memrelay.errors import ConfigError
 from memrelay.extraction import summary
 from memrelay.importing.drafts import TEXT_BYTES_MAX
+from memrelay.local_time import to_local
 from memrelay.models import KINDS, secrets_in
 from memrelay.plurals import format_count
 
@@ -55,7 +57,7 @@ def _add_analyze(parser: ArgumentParser) -> None:
         "--occurred-at",
         type=parse_bound,
         metavar="TIME",
-        help='what relative dates count from: 2026-05-04, "yesterday 9:00"',
+        help='what relative dates count from: 2026-05-04, "yesterday 9:00" (now)',
     )
     parser.add_argument("--source")
 
@@ -132,8 +134,10 @@ def tell_redacted(redacted: Mapping[str, Any] | None) -> None:
 def analyze(shell: Shell) -> None:
     """Store the facts of a text."""
     args = shell.args
+    text = text_of(args.text)
+    occurred_at = args.occurred_at or to_local(datetime.now(UTC))
     with shell.client() as client:
-        found = client.analyze(text_of(args.text), occurred_at=args.occurred_at, source=args.source)
+        found = client.analyze(text, occurred_at=occurred_at, source=args.source)
     lines = [f"{fact.id}  {one_entry(fact.text)}" for fact in found.facts]
     shell.show(found.to_json(), [*lines, summary(found)])
     tell_redacted(found.redacted)

@@ -10,7 +10,7 @@ It does not own how an argument is read (`argument_types.py`), what a model read
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools import Tool
@@ -24,6 +24,7 @@ from memrelay.gateway.erasure_mark import note_erasure
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import Reader
 from memrelay.gateway.profiles import LiveProfile
+from memrelay.local_time import to_local
 from memrelay.mcp.argument_types import (
     ID_PATTERN,
     Cursor,
@@ -199,7 +200,9 @@ class _Tools:
         namespace: Space = None,
         occurred_at: Annotated[
             Time | None,
-            Field(description='When it took place, RFC 3339: what "yesterday" counts from.'),
+            Field(
+                description='When it took place, RFC 3339: "yesterday" counts from it, else now.'
+            ),
         ] = None,
     ) -> Annotated[CallToolResult, AnalyzeResult]:
         """Find the facts worth keeping in a conversation or text, and store each of them.
@@ -209,7 +212,10 @@ class _Tools:
         _check_said("text", text)
         _check_harmless(text, namespace or "")
         found = await self._client.analyze(
-            text, namespace=namespace, occurred_at=occurred_at, source="mcp"
+            text,
+            namespace=namespace,
+            occurred_at=occurred_at or to_local(datetime.now(UTC)),
+            source="mcp",
         )
         space = namespace or self._client.settings.namespace
         told = Rendering.of_facts(found.facts, space, self._reader)
