@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from memrelay import (
 from memrelay.answers import make_malformed_error
 from memrelay.cli import main
 from memrelay.events import PAUSE_S_MIN, EventReader
+from memrelay.local_time import when
 from memrelay.webhooks import EVENTS, verify
 from relayer.events.event import TYPES
 from tests.conftest import TestDatabase
@@ -273,7 +275,9 @@ def test_the_commands_from_adding_to_removing(
         assert [e["type"] for e in told][:2] == ["key.granted", "memory.written"]
         assert "Ottilie" not in json.dumps(told)
         place = told[0]["place"]
-        assert stored["id"] in run("events", "--after", place).splitlines()[0]
+        line = run("events", "--after", place).splitlines()[0]
+        assert stored["id"] in line
+        assert line.split("  ")[0] == when(datetime.fromisoformat(told[1]["time"]))
         hook.answers = ["500 Oh"]
         assert not json.loads(run("webhooks", "test", made["id"], "--json", code=1))["delivered"]
         listed = json.loads(run("webhooks", "list", "--json"))["webhooks"]

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -87,7 +87,7 @@ def test_a_memory_out_of_recall_is_marked(filled: Machine) -> None:
 def test_a_pipe_gets_a_line_for_each_memory(filled: Machine) -> None:
     line = filled.lines("timeline", "--oldest-first")[0]
     name, moment, memory_id, text, marks = line.split("\t")
-    assert (name, moment, text, marks) == ("2026-04-30", "2026-04-30T09:00:00+00:00", SIGNED, "")
+    assert (name, moment, text, marks) == ("2026-04-30", "2026-04-30 09:00Z", SIGNED, "")
     assert filled("get", memory_id)["text"] == SIGNED
 
 
@@ -131,6 +131,27 @@ def test_lists_show_times_of_this_machines_zone_too(
     assert here[at].endswith("+05:30")
     assert in_utc[at].endswith("Z")
     assert datetime.fromisoformat(here[at]) == datetime.fromisoformat(in_utc[at])
+
+
+def test_a_day_that_was_said_west_of_utc_is_that_day(run: Machine) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        run("analyze", "User: Our wedding is on 12 June 2027.", "--occurred-at", "2026-01-10 14:00")
+        run("analyze", "User: I signed the lease yesterday.", "--occurred-at", "2026-03-10 14:00")
+        run("analyze", "User: The trial ended on 9 January 2025.", "--occurred-at", "2026-07-01")
+        assert list(periods(run("timeline"))) == ["2027-06-12", "2026-03-09", "2025-01-09"]
+        found = run("list", "--since", "2027-06-12", "--until", "2027-06-13")
+        assert len(found["memories"]) == 1
+    time.tzset()
+
+
+def test_yesterday_counts_from_now(run: Machine) -> None:
+    before = datetime.now().astimezone().date()
+    run("analyze", "User: I signed the lease yesterday.")
+    [day] = periods(run("timeline"))
+    after = datetime.now().astimezone().date()
+    assert before <= date.fromisoformat(day) + timedelta(days=1) <= after
 
 
 @pytest.mark.parametrize(

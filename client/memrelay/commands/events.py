@@ -14,6 +14,7 @@ from memrelay.commands.shell import Shell, text_of
 from memrelay.commands.tables import Column
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.events import Event, parse_place
+from memrelay.local_time import when
 from memrelay.sync_client import SyncMemoryClient
 from memrelay.webhooks import EVENTS, Webhook
 
@@ -86,12 +87,7 @@ def events(shell: Shell) -> None:
 
 def _line(event: Event) -> str:
     where = event.namespace or "-"
-    try:
-        here = event.time.astimezone()
-    except OverflowError:  # the last day there is may not be one here
-        here = event.time
-    moment = here.isoformat(sep=" ", timespec="seconds")
-    return f"{moment}  {event.type}  {where}  {' '.join(event.ids)}"
+    return f"{when(event.time)}  {event.type}  {where}  {' '.join(event.ids)}"
 
 
 def list_webhooks(shell: Shell) -> None:

@@ -19,7 +19,7 @@ from memrelay.commands.pictures import Panel, add_svg_option, find_library, save
 from memrelay.commands.shell import Shell
 from memrelay.commands.streams import warn
 from memrelay.commands.tables import cut, display_ids, one_line, terminal_width
-from memrelay.local_time import to_local
+from memrelay.local_time import to_local, when
 from memrelay.models import Memory
 from memrelay.outcomes import marks_of
 from memrelay.plurals import format_count
@@ -134,11 +134,12 @@ def _lines(periods: Sequence[tuple[str, list[Memory]]], by: str) -> Iterator[str
             day = _day(found[0])
             yield cut(f"{_describe(name, day, by)}  {format_count(len(found), 'memory')}", width)
         for memory in found:
-            moment, text = to_local(_time(memory)), one_line(render_text(memory))
+            text = one_line(render_text(memory))
             marks = ", ".join(marks_of(memory))
             if width is None:
-                yield f"{name}\t{moment.isoformat()}\t{memory.id}\t{text}\t{marks}"
+                yield f"{name}\t{when(_time(memory))}\t{memory.id}\t{text}\t{marks}"
             else:
+                moment = to_local(_time(memory))
                 clock = f"{moment:%H:%M}" if by == "day" else f"{moment:%m-%d %H:%M}"
                 noted = f"({marks}) {text}" if marks else text
                 yield cut(f"  {clock}  {ids[memory.id]}  {noted}", width)
