@@ -210,6 +210,7 @@ class Fact(Answer):
     id: str
     text: str
     kind: str | None = None
+    event_time: datetime | None = None
     importance: str | None = None
     confidence: str | None = None
     duplicate: bool = False

@@ -111,6 +111,7 @@ class EpisodeFacts:
                 duplicate=True,
                 status=m.status,
                 redacted={},
+                event_time=m.event_time,
             )
             for m in opened
             if m is not None

@@ -38,6 +38,7 @@ class Stored:
     review: str | None = None
     contradicts: Sequence[uuid.UUID] = ()
     superseded: Sequence[uuid.UUID] = ()
+    event_time: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,7 @@ def outcomes(
                 review=changes.get(same.id, {}).get("review", same.review),
                 contradicts=[p.draft.contradicts.id] if p.draft.contradicts else [],
                 superseded=[i for i, c in changes.items() if c.get("superseded_by") == same.id],
+                event_time=p.draft.event_time,
             )
         )
     return stored

@@ -78,6 +78,7 @@ class FactAnswer(TypedDict):
     id: Id
     text: str
     kind: str
+    event_time: Time | None
     importance: str
     confidence: str
     duplicate: bool
@@ -237,6 +238,7 @@ def fact(item: Stored) -> FactAnswer:
         "id": str(item.id),
         "text": item.text,
         "kind": item.kind,
+        "event_time": rfc3339(item.event_time),
         "importance": item.importance,
         "confidence": item.confidence,
         "duplicate": item.duplicate,

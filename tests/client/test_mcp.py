@@ -162,12 +162,15 @@ async def test_yesterday_is_counted_from_now_where_nothing_else_is_said(home):
     async with in_process(home.profile, namespace="now") as client:
         said = datetime.now().astimezone().date()
         said_so = {"text": "We signed the lease yesterday.", "namespace": "now"}
-        await done(client, "memory_analyze", **said_so)
+        told, found = await done(client, "memory_analyze", **said_so)
         _, listed = await done(client, "memory_list", namespace="now")
         [day] = {
             datetime.fromisoformat(m["event_time"]).astimezone().date() for m in listed["memories"]
         }
         assert said - day in (timedelta(days=1), timedelta())  # it may have struck midnight
+        [fact], [memory] = found["facts"], listed["memories"]
+        assert fact["event_time"] == memory["event_time"]
+        assert f"[{day}" in told
 
 
 async def test_what_waits_is_for_the_user_to_decide(home):

@@ -159,7 +159,7 @@ class Rendering(NamedTuple):
     @classmethod
     def of_facts(cls, facts: Sequence[Fact], namespace: str, reader: Reader) -> "Rendering":
         """Return what a model may read of facts that were stored in a namespace."""
-        members = ("id", "text", "kind", "confidence", "review")
+        members = ("id", "text", "kind", "event_time", "confidence", "review")
         memories = [
             Memory(namespace=namespace, **{name: getattr(fact, name) for name in members})
             for fact in facts
