@@ -2,15 +2,16 @@
 
 It does not own whether the sentence is worth keeping (`judge.py`).
 
-- Nothing is invented: a date without a year, a weekday and a sentence with several dates have no
-  time. Nor has one in the year 1 or 9999, which no request may name either: the database takes the
-  first moment for no moment at all.
+- Nothing is invented: a date without a year, a mere weekday and a sentence with several dates have
+  no time, nor has a week or a month, which is no day. Nor has a day in the year 1 or 9999, which no
+  request may name either: the database takes the first moment for no moment at all.
 - A day's time is one at which it is that day in UTC, by which recalls count days, as well as in the
   zone of whoever said it. Only the offset at the time of saying is known: where the day is in
   winter, clocks may be an hour behind it.
 """
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
@@ -30,7 +31,35 @@ MONTHS: Final = {
     **{"oct": 10, "nov": 11, "dec": 12, "mär": 3, "mai": 5, "okt": 10, "dez": 12},
 }
 _SUMMER_TIME: Final = timedelta(hours=1)
+_WEEKDAYS: Final = (
+    "monday tuesday wednesday thursday friday saturday sunday".split(),
+    "montag dienstag mittwoch donnerstag freitag samstag sonntag".split(),
+)
+_NUMBERS: Final = {
+    word: n
+    for words in (
+        "one two three four five six seven eight nine ten",
+        "einem zwei drei vier fünf sechs sieben acht neun zehn",
+    )
+    for n, word in enumerate(words.split(), 1)
+} | {"a": 1, "einer": 1}
+_COUNT: Final = rf"(\d{{1,3}}|{'|'.join(_NUMBERS)})"
+# "Next" and "last" mean the nearest such day; of a month or of each week, they mean another.
+_WEEKDAY: Final = re.compile(
+    r"(?<!\bevery )(?<!\beach )(?<!\bjede[mnrs] )"
+    r"\b(?:(next|coming|nächste[mnrs]?|kommende[mnrs]?)"
+    r"|last|letzte[mnrs]?|vorige[mnrs]?|vergangene[mnrs]?) "
+    rf"({'|'.join([day for days in _WEEKDAYS for day in days])}|sonnabend)\b"
+    r"(?! (?:of|in|im|des|before|after|vor|nach)\b)",
+    re.IGNORECASE,
+)
+_AGO: Final = re.compile(
+    rf"\b(?:{_COUNT} (?:days?|(weeks?)) ago|vor {_COUNT} (?:tag(?:en?)?|(wochen?)))\b",
+    re.IGNORECASE,
+)
 _RELATIVE: Final = (
+    (re.compile(r"\b(?:day before yesterday|vorgestern)\b", re.IGNORECASE), -2),
+    (re.compile(r"\b(?:day after tomorrow|übermorgen)\b", re.IGNORECASE), 2),
     (re.compile(r"\b(?:yesterday|gestern)\b", re.IGNORECASE), -1),
     (re.compile(r"\b(?:today|tonight|heute)\b", re.IGNORECASE), 0),
     # With a capital letter "Morgen" is the morning, as in "Guten Morgen".
@@ -41,12 +70,12 @@ _RELATIVE: Final = (
 def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
     """Return the time of the one day that `sentence` names, as milliseconds since 1970.
 
-    A full date counts by itself; yesterday, today and tomorrow only when `occurred_at` is given.
+    A full date counts by itself; "yesterday" or "next Friday" only when `occurred_at` is given.
     """
     days = {_full_date(match) for match in FULL_DATE.finditer(sentence)}
     if not days and occurred_at is not None:
-        offsets = {offset for pattern, offset in _RELATIVE if pattern.search(sentence)}
-        days = {_shift(occurred_at.date(), offset) for offset in offsets}
+        today = occurred_at.date()
+        days = {_shift(today, offset) for offset in _offsets(sentence, today)}
     if len(days) != 1 or (day := days.pop()) is None:
         return None
     return day_ms(day, occurred_at)
@@ -59,6 +88,22 @@ def day_ms(day: date, said_at: datetime | None) -> int | None:
     east = (said_at and said_at.utcoffset()) or timedelta()
     begun = timedelta() if east >= timedelta() else _SUMMER_TIME - east
     return int((datetime.combine(day, time(), UTC) + begun).timestamp() * 1000)
+
+
+def _offsets(sentence: str, today: date) -> Iterator[int]:
+    """Yield how many days from today the days lie that words name."""
+    for match in _WEEKDAY.finditer(sentence):
+        is_next, name = match[1], match[2].casefold().replace("sonnabend", "samstag")
+        weekday = next(days.index(name) for days in _WEEKDAYS if name in days)
+        side = 1 if is_next else -1
+        yield side * ((side * (weekday - today.weekday()) - 1) % 7 + 1)
+    for match in _AGO.finditer(sentence):
+        said = (match[1] or match[3]).casefold()
+        yield -(_NUMBERS.get(said) or int(said)) * (7 if match[2] or match[4] else 1)
+    for pattern, offset in _RELATIVE:
+        sentence, found = pattern.subn("?", sentence)
+        if found:
+            yield offset
 
 
 def _shift(day: date, offset: int) -> date | None:

@@ -21,9 +21,31 @@ from tests.extraction.ruled import SUNDAY, day_ms
         ("we met yesterday", day_ms(2026, 2, 28)),
         ("we meet tomorrow", day_ms(2026, 3, 2)),
         ("heute ist Abgabe", day_ms(2026, 3, 1)),
+        ("vorgestern unterschrieben", day_ms(2026, 2, 27)),
+        ("signed the day before yesterday", day_ms(2026, 2, 27)),
+        ("due the day after tomorrow", day_ms(2026, 3, 3)),
+        ("due next Friday", day_ms(2026, 3, 6)),
+        ("due next Sunday", day_ms(2026, 3, 8)),
+        ("Last Tuesday we met", day_ms(2026, 2, 24)),
+        ("last Sunday we met", day_ms(2026, 2, 22)),
+        ("Letzten Dienstag war ich dort", day_ms(2026, 2, 24)),
+        ("am nächsten Sonnabend", day_ms(2026, 3, 7)),
+        ("signed 3 days ago", day_ms(2026, 2, 26)),
+        ("signed two weeks ago", day_ms(2026, 2, 15)),
+        ("vor einer Woche unterschrieben", day_ms(2026, 2, 22)),
+        ("vor zehn Tagen unterschrieben", day_ms(2026, 2, 19)),
         # Nothing is invented:
         ("due on 3 May", None),
-        ("due next Friday", None),
+        ("due on Friday", None),
+        ("the last Friday of the month", None),
+        ("every last Friday we meet", None),
+        ("jeden letzten Freitag im Monat", None),
+        ("next Friday or next Monday", None),
+        ("last month we moved", None),
+        ("we move next week", None),
+        ("in two weeks it was done", None),
+        ("signed 3 months ago", None),
+        ("signed 999 weeks ago, on 3 May 2026", day_ms(2026, 5, 3)),
         ("due on 31 February 2026", None),
         ("due on 2026-13-01", None),
         ("due on 3 maı 2026", None),
@@ -83,7 +105,9 @@ def test_a_day_begins_soon_where_it_was_said() -> None:
         assert event_time_ms("on 2026-05-03", said) == day_ms(2026, 5, 3) + begun * 3_600_000
 
 
-@pytest.mark.parametrize("text", ["we met yesterday", "we meet tomorrow", "heute ist Abgabe"])
+@pytest.mark.parametrize(
+    "text", ["we met yesterday", "we meet next Friday", "signed 3 days ago", "heute ist Abgabe"]
+)
 def test_relative_day_without_occurred_at_is_no_time(text: str) -> None:
     assert event_time_ms(text, None) is None
 
