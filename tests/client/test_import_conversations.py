@@ -329,6 +329,17 @@ def test_a_part_has_no_more_messages_than_a_model_keeps_apart():
     assert [part.messages for part in parts(conversation(*answers), UTC)] == [MESSAGES_MAX]
 
 
+@pytest.mark.usefixtures("eight_hours_west")
+def test_a_part_is_of_one_day_of_this_machines_zone():
+    early = datetime(2025, 11, 20, 7, 30, tzinfo=UTC)  # half an hour before midnight there
+    said = [Utterance("user", "I moved today.", early), Utterance("user", "And here I am.", NOON)]
+    first, last = parts(conversation(*said), None)
+    assert [unwrap(part.time).isoformat() for part in (first, last)] == [
+        "2025-11-19T23:30:00-08:00",
+        NOON.astimezone().isoformat(),
+    ]
+
+
 def test_a_part_is_of_one_day_of_the_zone_given():
     messages = talk(4, minutes=6 * 60)
     assert [part.messages for part in parts(conversation(*messages), UTC)] == [2, 2]

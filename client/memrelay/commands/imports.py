@@ -110,7 +110,7 @@ def add_import(parser: Parser) -> None:
         "--utc-offset",
         type=_offset,
         metavar="±HH:MM",
-        help="of days and times in files that have none (+00:00)",
+        help="of days and times in files that have none (+00:00), and of days in chats (here)",
     )
     add_wait(parser, default_s=600.0, of="all is")
 
@@ -174,12 +174,11 @@ class _Import:
         self._left_out = left_out
         self._failures: list[dict[str, str]] = []
         args = shell.args
-        zone = args.utc_offset or UTC
         self._reading = Reading(
             files,
             self._warn_of_failure,
             format=None if args.format == "auto" else args.format,
-            zone=zone,
+            zone=args.utc_offset,
             strict=args.strict,
             since=None if args.since is None else args.since.time,
         )

@@ -15,7 +15,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,7 +94,7 @@ def try_files(shell: Shell) -> None:
     every, others = find([shell.args.path])
     files, files_left = choose_newest(every)
     failures = _Failures()
-    reading = Reading(files, failures.add, format=None, zone=UTC)
+    reading = Reading(files, failures.add, format=None, zone=None)
     sample = read_sample(reading)
     trial, kept = Trial((), (), is_by_words=False), None
     if sample.items or sample.parts:

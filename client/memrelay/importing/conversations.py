@@ -72,10 +72,10 @@ def role_of(name: object) -> Role | None:
     return _ROLES.get(name.lower()) if isinstance(name, str) else None
 
 
-def parts(conversation: Conversation, zone: tzinfo) -> Iterator[Part]:
+def parts(conversation: Conversation, zone: tzinfo | None) -> Iterator[Part]:
     """Yield the parts of a conversation in which the user speaks, in order.
 
-    A day is one of `zone`.
+    A day is one of `zone`, None for this machine's.
     """
     group: list[Utterance] = []
     size = 0
@@ -131,7 +131,7 @@ def _cut(line: str) -> Iterator[str]:
     yield data.decode()
 
 
-def _ends(group: Sequence[Utterance], said: Utterance, size: int, zone: tzinfo) -> bool:
+def _ends(group: Sequence[Utterance], said: Utterance, size: int, zone: tzinfo | None) -> bool:
     """Return whether a part ends before a message."""
     if len(group) == MESSAGES_MAX or size > PART_BYTES_MAX:
         return True
@@ -140,11 +140,11 @@ def _ends(group: Sequence[Utterance], said: Utterance, size: int, zone: tzinfo) 
     return _day(group[-1], zone) != _day(said, zone)
 
 
-def _day(said: Utterance, zone: tzinfo) -> object:
+def _day(said: Utterance, zone: tzinfo | None) -> object:
     return said.time and said.time.astimezone(zone).date()
 
 
-def _part(group: Sequence[Utterance], id: str, zone: tzinfo) -> Iterator[Part]:
+def _part(group: Sequence[Utterance], id: str, zone: tzinfo | None) -> Iterator[Part]:
     if not any(said.role == USER for said in group):
         return
     time = group[-1].time

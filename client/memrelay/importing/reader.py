@@ -132,9 +132,10 @@ Failed = Callable[[str, str, str], None]  # is told the file, the place in it an
 class Reading:
     """The entries and conversations of some files.
 
-    `format` None lets each file tell its own; times without an offset are those of `zone`. With
-    `strict`, an entry with a member that no memory has fails. Of conversations, only what was said
-    on the day `since` or after counts; what has no time counts.
+    `format` None lets each file tell its own; times without an offset are those of `zone`, UTC if
+    it is None. Days of conversations are those of `zone`, or of this machine's. With `strict`, an
+    entry with a member that no memory has fails. Of conversations, only what was said on the day
+    `since` or after counts; what has no time counts.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Reading:
         failed: Failed,
         *,
         format: str | None,
-        zone: tzinfo,
+        zone: tzinfo | None,
         strict: bool = False,
         since: datetime | None = None,
     ) -> None:
@@ -164,7 +165,7 @@ class Reading:
             format = self._format or format_of(file)
             tally = Tally(file.name, format)
             self.tallies.append(tally)
-            for found in read(file, format, zone=self._zone, with_logs=with_logs):
+            for found in read(file, format, zone=self._zone or UTC, with_logs=with_logs):
                 if isinstance(found, Conversation):
                     self._keep(tally, found)
                 elif isinstance(found, Omission):
