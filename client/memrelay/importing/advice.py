@@ -42,6 +42,8 @@ _BEGINNINGS: Final = (
     (b"\xfe\xff", "text in UTF-16; save it as UTF-8"),
 )
 _TABLES: Final = frozenset({".csv", ".tsv"})
+_CAPTIONS: Final = frozenset({".srt", ".vtt", ".sbv"})
+_ANALYZE: Final = "`memrelay analyze < FILE`"
 _HTML: Final = re.compile(
     r"\s{0,64}(?:<!--.{0,400}?-->\s{0,64})?<(?:!doctype html|html|head|body)\b", re.I | re.S
 )
@@ -80,7 +82,12 @@ def describe(file: File, head: bytes) -> str | None:
     if b"\0" in head:
         return "no text"
     if file.suffix in _TABLES:
-        return 'a table; write its rows as JSON lines, {"text": "…"}, or read it with --from text'
+        return (
+            f"a table; of who said what, {_ANALYZE} finds the facts; else write its rows as JSON"
+            ' lines, {"text": "…"}, or read it with --from text'
+        )
+    if file.suffix in _CAPTIONS:
+        return f"captions of what was said; {_ANALYZE} finds the facts in them"
     text = text_of(head)
     if _HTML.match(text):
         if "jsonData" in text:
