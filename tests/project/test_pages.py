@@ -31,6 +31,12 @@ def test_every_variable_of_the_client_is_in_its_table() -> None:
     assert sorted(table) == sorted(read)
 
 
+@pytest.mark.parametrize("page", ["README.md", "client/README.md"])
+def test_python_runs_as_a_file(page: str) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL):
+        compile(block, page, "exec")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_whoever_is_told_to_found_an_account_is_told_of_the_token(page: str) -> None:
     """Our own service, composition and manifests let nobody in without it."""
