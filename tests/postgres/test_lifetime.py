@@ -245,12 +245,24 @@ async def test_start_waits_for_the_processes_of_a_killed_server(
         await waits_for_backend(monkeypatch, data_dir, backend, message=message, launches=False)
 
 
+def _is_published(data_dir: Path) -> bool:
+    try:
+        server_of(data_dir).socket_folder()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 async def test_start_waits_for_shared_memory_that_no_lock_tells_of(
     monkeypatch: pytest.MonkeyPatch, data_dir: Path
 ) -> None:
     foreign = unwrap(try_lock(data_dir / "foreign.lock", fcntl.LOCK_EX))
     await server_of(data_dir).launch(foreign, timeout_s=10)
     os.close(foreign)
+    until = time.monotonic() + WAIT_S_MAX
+    while not _is_published(data_dir):  # before, nobody can tell that a server is there
+        assert time.monotonic() < until
+        await asyncio.sleep(0.05)
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         backend = await frozen_backend(postgres)
         message = r"shared memory block.*postgres\.log"
