@@ -42,6 +42,7 @@ from relayer.extraction.english_words import (
     SAME_IN_THE_PAST,
     SECOND,
     SEEM,
+    TEXT,
     WORK,
     Tense,
     verb_of,
@@ -109,19 +110,36 @@ def is_of_the_moment(sentence: str) -> bool:
     return _OF_THE_MOMENT.search(sentence) is not None
 
 
-def introduces_text(sentence: str) -> bool:
-    """Tell whether `sentence` asks for work on a text that follows: "proofread this mail:"."""
-    if not _EDITS.search(sentence):  # as in nearly every sentence
+def introduces_text(words: str, *, with_colon: bool) -> bool:
+    """Tell whether `words` ask for work on a text that follows: "proofread this mail".
+
+    `with_colon`: one stands behind them, so that they need not say that anything follows.
+    """
+    if not _EDITS.search(words):  # as in nearly every sentence
         return False
-    said = [clause.words for clause in clauses(sentence)]
-    if not any(form_of(words) in {Form.ORDER, Form.QUESTION} for words in said):
-        return False
-    points = sentence.rstrip().endswith(":") or any(not _TEXT.isdisjoint(words) for words in said)
-    return points and any(verb_of(word).base in EDITING for words in said for word in words)
+    return any(_asks_for_work(clause.words, with_colon) for clause in clauses(words))
 
 
-_EDITS: Final = re.compile("|".join(verb.rstrip("ey") for verb in sorted(EDITING)), re.IGNORECASE)
-_TEXT: Final = frozenset("this these following below text article mail email letter".split())
+def _asks_for_work(words: Sequence[str], with_colon: bool) -> bool:
+    is_asked = form_of(words) in {Form.ORDER, Form.QUESTION}
+    names_text = not TEXT.isdisjoint(words)
+    if not any(verb_of(word).base in EDITING for word in words):
+        return is_asked and names_text and with_colon and not _WORKS.isdisjoint(words)
+    if not (names_text or not _POINTS.isdisjoint(words)):
+        is_noun = len(words) == 1 and words[0] in _NOUNS
+        return is_asked and with_colon and not is_noun
+    return is_asked or not _WANTS.isdisjoint(words)
+
+
+_WORKS: Final = frozenset(
+    "analyse analyze answer check convert explain make read reply respond review revise".split()
+)
+_EDITS: Final = re.compile(
+    "|".join(verb.rstrip("ey") for verb in sorted(EDITING | _WORKS)), re.IGNORECASE
+)
+_POINTS: Final = frozenset({"this", "these"})
+_WANTS: Final = frozenset({"need", "want", "like", "help"})
+_NOUNS: Final = frozenset({"correct", "edit", "fix", "polish"})
 _FIGURE: Final = re.compile(r"\d")
 
 

@@ -41,6 +41,7 @@ def _phrases(name: str) -> frozenset[tuple[str, ...]]:
 
 ORDER: Final = _words("order")
 EDITING: Final = _words("editing")
+TEXT: Final = _words("text")
 MENTAL: Final = _words("mental")
 SEEM: Final = _words("seem")
 LASTING: Final = _words("lasting")

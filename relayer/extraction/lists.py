@@ -123,6 +123,11 @@ def _line(raw: str) -> Line:
     return Line(_kind(text), text, indent)
 
 
+def is_item(raw: str) -> bool:
+    """Tell whether a line is a bullet or a numbered item."""
+    return _line(raw.removeprefix(_INDENT_OF_PARTS)).has_mark
+
+
 def _kind(text: str) -> Kind:
     stamp = STAMP.match(text)
     if stamp and stamp.end() < len(text) and (stamp["open"] or text[0].isdigit()):

@@ -76,7 +76,13 @@ def is_quotation(sentence: str) -> bool:
 
 def begins_quotation(text: str, begin: int) -> bool:
     """Tell whether a quotation begins there."""
-    return _QUOTATION.match(text, begin) is not None
+    return end_of_quotation(text, begin) is not None
+
+
+def end_of_quotation(text: str, begin: int) -> int | None:
+    """Return where a quotation that begins there is over; None if none begins."""
+    quotation = _QUOTATION.match(text, begin)
+    return quotation.end() if quotation else None
 
 
 def with_whole_quotations(text: str) -> str:

@@ -28,6 +28,7 @@ from relayer.extraction.lists import Statement
 from relayer.extraction.material import own_words
 from relayer.extraction.message import Message
 from relayer.extraction.moments import settle_zone
+from relayer.extraction.pasted import without_pasted
 from relayer.extraction.sentences import statements
 
 _JOINED_CHARS_MAX: Final = 300
@@ -41,7 +42,8 @@ class SentenceExtractor:
 
     1. Messages are told apart (numbers, roles, names) and read one by one. One whose author orders
        the reader to break rules yields nothing: its other sentences are what it wants stored.
-    2. Quotes, code, tool output and XML are cut out; the rest is split into sentences.
+    2. Quotes, code, tool output, XML and pasted texts are cut out; the rest is split into
+       sentences.
     3. What a user states is kept; talk, questions, orders and what holds for the moment are not.
        Cues put some before others. Of an assistant, and where nobody says who speaks, only what has
        cues is kept; so is a text without any label, because somebody sent just that.
@@ -83,7 +85,7 @@ def _judge_sentences(
     """Return (score, fact) for each sentence of `message` worth keeping, in order."""
     prefix = f"{message.speaker}: " if message.speaker else ""
     room = FACT_CHARS_MAX - len(prefix)
-    found = [s for s in statements(own_words(message.text)) if len(s.text) <= room]
+    found = [s for s in statements(without_pasted(own_words(message.text))) if len(s.text) <= room]
     said = [statement.text for statement in found]
     if message.role == "user":
         verdicts = _of_user(found)
@@ -129,8 +131,7 @@ def _in_full(statement: Statement) -> str:
 def _of_user(said: Sequence[Statement]) -> list[Verdict | None]:
     """Return a verdict on each sentence of a user.
 
-    A text that was pasted in, to be worked on or by its length, is none of their statements: only
-    cues count in it.
+    Behind an order to work on a text, and in a long one, none is surely theirs: only cues count.
     """
     verdicts, is_pasted = list[Verdict | None](), False
     for statement in said:
@@ -138,7 +139,7 @@ def _of_user(said: Sequence[Statement]) -> list[Verdict | None]:
         verdict = judge_user(statement.text, refers_back=refers_back)
         if verdict is None and statement.lead and not _asks(statement.lead):
             verdict = judge_user(_in_full(statement))
-        is_pasted = is_pasted or introduces_text(statement.text)
+        is_pasted = is_pasted or introduces_text(statement.text, with_colon=False)
         verdicts.append(None if is_pasted and _is_plain(verdict) else verdict)
     is_long = sum(map(_is_plain, verdicts)) > FACTS_MAX
     return [None if is_long and _is_plain(verdict) else verdict for verdict in verdicts]

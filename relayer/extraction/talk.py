@@ -34,6 +34,8 @@ class _Talk:
     ends: re.Pattern[str]
     moment: re.Pattern[str]
     work: re.Pattern[str]
+    editing: re.Pattern[str]
+    letter: re.Pattern[str]
     standing: re.Pattern[str]
 
 
@@ -63,6 +65,18 @@ def is_talk(sentence: str, language: str) -> bool:
     if not said or talk.holds.search(said) or talk.ends.search(said):
         return True
     return bool(talk.moment.search(said) and talk.work.search(said))
+
+
+def orders_editing(words: str) -> bool:
+    """Tell whether `words` order or ask for work on a text, in any language that is known."""
+    return any(
+        _talk(language).editing.search(words) and is_talk(words, language) for language in LANGUAGES
+    )
+
+
+def names_letter(words: str) -> bool:
+    """Tell whether `words` name what somebody else wrote, in any language that is known."""
+    return any(_talk(language).letter.search(words) for language in LANGUAGES)
 
 
 def _without_end(text: str) -> str:
@@ -95,6 +109,8 @@ def _talk(language: str) -> _Talk:
         ends=pattern("ends", before, r"\Z"),
         moment=pattern("moment", before, after),
         work=pattern("work", before, after),
+        editing=pattern("editing", before, ""),
+        letter=pattern("letter", before, after),
         standing=pattern("standing", before, after),
     )
 
@@ -114,7 +130,7 @@ def _table() -> dict[str, dict[str, str]]:
 
 
 _KINDS: Final = frozenset(
-    "remember greeting opening begins holds ends moment work standing common".split()
+    "remember greeting opening begins holds ends moment work editing letter standing common".split()
 )
 _TABLE: Final = _table()
 # Whose talk is known.

@@ -323,14 +323,89 @@ async def test_an_assistants_statements_need_cues() -> None:
 
 
 async def test_what_is_pasted_in_to_be_worked_on_is_nobodys_statement() -> None:
-    pasted = "The harbour faces west. The lighthouse keeper owns goats."
+    pasted = "The harbour faces west. My name is Hedda."
     assert len(await texts(f"1. user: {pasted}")) == 2
     for order in ("Proofread this:", "Please translate the following text.", "Can you reword this"):
-        assert introduces_text(order)
-        assert await texts(f"1. user: {order}\n{pasted}\nMy name is Hedda.") == [
-            "My name is Hedda."
-        ]
-    assert not introduces_text("This text is by Hedda.")
+        assert await texts(f"1. user: I'm a vegan. {order}\n{pasted}") == ["I'm a vegan."]
+        assert await texts(f"1. user: {order}\n\n{pasted}") == []
+    assert await texts(f"1. user: Can you reword this mail? {pasted}") == ["My name is Hedda."]
+    assert not introduces_text("This text is by Hedda.", with_colon=False)
+
+
+# An order, and the text behind it.
+ORDERS = [
+    ("Translate to German:", "I live in Turku. I love dogs."),
+    ("Could you please fix the grammar of this:", "My name are Hedda. I am pilot."),
+    ("summarise:", "I moved to Turku and I hate cats. My wife is a pilot."),
+    ("Reply to this email:", "Hi, I moved to Turku. I hate cats."),
+    ("I need you to proofread these lines:", "I live in Turku. I love dogs."),
+    ("Korrigiere bitte:", "Ich heiße Hedda. Ich bin Pilotin."),
+    ("Kannst du das ins Englische übersetzen:", "Ich wohne in Turku. Ich liebe Hunde."),
+    ("Traduis en anglais :", "J'habite à Turku. J'adore les chiens."),
+    ("Traduce al inglés:", "Vivo en Turku. Trabajo en Correos."),
+    ("Traduz para inglês:", "Moro em Turku. Amo cachorros."),
+    ("Traduci in inglese:", "Vivo a Turku. Amo i cani."),
+    ("Przetłumacz na angielski:", "Mieszkam w Turku. Lubię psy."),
+    ("İngilizceye çevir:", "Turku'da yaşıyorum. Köpekleri seviyorum."),
+    ("Переведи на английский:", "Я живу в Турку. Я люблю собак."),
+    ("把这段翻译成英文：", "我住在图尔库。我喜欢狗。"),
+    ("英語に翻訳して：", "私はトゥルクに住んでいます。犬が好きです。"),
+    ("영어로 번역해 줘:", "저는 투르쿠에 살아요. 개를 좋아해요."),
+    ("แปลเป็นภาษาอังกฤษ:", "ผมอยู่ที่ตุรกุ ผมชอบหมา"),
+    ("ترجم إلى الإنجليزية:", "أعيش في توركو. أحب الكلاب."),
+    ("अंग्रेज़ी में अनुवाद करो:", "मैं तुर्कू में रहता हूँ। मुझे कुत्ते पसंद हैं।"),
+    ("Dịch sang tiếng Anh:", "Tôi sống ở Turku. Tôi thích chó."),
+    ("Terjemahkan ke bahasa Inggris:", "Saya tinggal di Turku. Saya suka anjing."),
+]
+# Words about what somebody else wrote, and that.
+LETTERS = [
+    ("Here's a mail from Tom:", "Hi,\nI moved to Turku and I hate cats.\nMy wife is a pilot."),
+    ("Message from my boss:", "I moved to Turku. I hate cats."),
+    ("I got this letter from my landlord:", "Dear tenant,\n\nmy name is Bob. I hate cats."),
+    ("Tom's email:", "I moved to Turku. I hate cats."),
+    ("My sister sent me this:", "I moved to Turku.\n\nI hate cats."),
+    ("Das ist eine Mail von Tom:", "Ich wohne in Turku und hasse Katzen."),
+    ("Voici un message de Tom :", "J'habite à Turku. J'adore les chiens."),
+    ("Correo de Tom:", "Vivo en Turku. Trabajo en Correos."),
+    ("Wiadomość od Tomka:", "Mieszkam w Turku. Lubię psy."),
+    ("Письмо от Тома:", "Я живу в Турку. Я люблю собак."),
+    ("Tom发来的邮件：", "我住在图尔库。我喜欢狗。"),
+    ("Tomからのメール：", "私はトゥルクに住んでいます。"),
+]
+
+
+@pytest.mark.parametrize(("head", "pasted"), [*ORDERS, *LETTERS])
+async def test_a_text_behind_a_colon_is_nobodys_statement(head: str, pasted: str) -> None:
+    for gap in ("\n\n", "\n") + ((" ",) if (head, pasted) not in LETTERS[2:5] else ()):
+        assert await texts(f"1. user: I'm a vegan.\n{head}{gap}{pasted}") == ["I'm a vegan."]
+
+
+async def test_marks_and_a_signature_end_a_text_of_somebody_else() -> None:
+    assert await texts('user: Translate: "I live in Turku. I love dogs." My wife is vegan.') == [
+        "My wife is vegan."
+    ]
+    mail = "Here's a mail from Tom:\n\nHi,\nI hate cats.\n- Tom\n\nI'm a vegan."
+    assert await texts(f"user: {mail}") == ["I'm a vegan."]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Remember: I live in Turku and I love dogs.",
+        "Always translate my notes to Danish: I live in Odense.",
+        "Edit: I moved to Turku.",
+        "Correct: I live in Turku and I love dogs.",
+        "I translate for a living: mostly Danish novels.",
+        "My mail from work: hedda@example.org",
+        "I got a letter from the landlord: the rent rises in May.",
+        "Notes from my doctor: no gluten; two pills a day",
+        "Tom said: I live in Turku.",
+        "Ich übersetze: vor allem Romane von Rilke.",
+        "Mi correo de trabajo: hedda@example.org",
+    ],
+)
+async def test_a_colon_alone_introduces_no_text_of_somebody_else(said: str) -> None:
+    assert await texts(f"1. user: {said}") == [said]
 
 
 async def test_a_long_text_is_no_statement() -> None:
