@@ -11,19 +11,41 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-# Lower case, without the last full stop; single letters too, alone or dotted (z. B., e.g., U.S.).
-_ABBREVIATION: Final = re.compile(
-    "[djms]r|mrs|ms|prof|st|vs|nr|etc|inc|ltd|corp|dept|approx|est|ca|bzw|usw|evtl|ggf|inkl|exkl"
-    "|abs|str|tel|bspw|sog|vgl|zzgl|al|resp|geb|hr|fr|dipl|ing|jan|feb|mar|apr|jun|jul|aug|sept?"
-    "|oct|okt|nov|dec|dez|[^\\W\\d_](?:\\.[^\\W\\d_])*"
+# Lower case, without the last full stop. No sentence ends with these: titles, and single letters,
+# alone or dotted (z. B., e.g., U.S.).
+_TITLE: Final = re.compile(
+    "[djms]r|mrs|ms|prof|hr|fr|mme|mlle|sra|srta|dra|sig|dott|[^\\W\\d_](?:\\.[^\\W\\d_])*"
 )
-_BEFORE_NUMBER: Final = re.compile("no|fig|max|min|vol|art|pp")
+# One ends with these where a word follows with which sentences begin.
+_ABBREVIATION: Final = re.compile(
+    "st|vs|nr|etc|inc|ltd|corp|co|dept|approx|est|ca|bzw|usw|evtl|ggf|inkl|exkl"
+    "|abs|str|tel|bspw|sog|vgl|zzgl|al|resp|geb|dipl|ing|mag|med|rer|nat|jur|phd|(?:ph|[bm])\\.(?:d|sc)"
+    "|jan|feb|mar|apr|jun|jul|aug|sept?|oct|okt|nov|dec|dez|mio|mrd|std|[\\w.-]{2,30}(?:str|nr)"
+    # Of places and people, in English and other languages.
+    "|ave?|avda|blvd|bd|rd|ln|hwy|pkwy|sq|mt|ft|apt|apto|bldg|ste|ext|bros|capt|lt|sgt|gov"
+    "|ul|os|pl|mgr|inż|godz|np|ул|пр|просп|пер|пл|кв|корп|стр|тел|им|руб|cad|sok|mah|jl|gg"
+)
+_DAY: Final = re.compile("Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun")  # "sat" is a verb
+_BEFORE_NUMBER: Final = re.compile("no|fig|max|min|vol|art|pp|rm|fl|núm|mo|di|mi|do|sa|so")
+_SHORT_DATE: Final = re.compile(r"\d{1,2}\.(?:0[1-9]|1[0-2])")
+_BEGINS: Final = re.compile(
+    r"\s+(?:[Ii]|[Mm]y|[Ww]e|Our|It|He|She|They|The|This|That|There|You|Your|His|Her|Their|But|And"
+    r"|Also|Please|Ich|Meine?|Wir|Unsere?|Es|Er|Sie|Das|Der|Die|Eine?|Dort|Dann|Aber|Und|Bitte|Seit"
+    r"|Je|Mon|Ma|Mes|Nous|Notre|Il|Elle|On|Yo|Mi|Mis|Nosotros|Nuestr[oa]|Eu|Meu|Minha|Io|Mio|Mia"
+    r"|Noi|Ja|Mój|Moja|Mam|Jestem|Я|Мой|Моя|Мы|У|Ben|Benim|Biz|Saya|Tôi)(?=[\s'’])|\s+[JC]['’]"
+)
 _MONTHS: Final = (
     "Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
 )
 _END: Final = re.compile(r"(?<![.!?…])[.!?…]+[\"'”“’»«)\]*_]*(?=\s|\Z)|[。！？؟।॥།။។]+[」』”）]*")
 _LAST_WORD: Final = re.compile(r"(\S+)\Z")
-_GOES_ON: Final = re.compile(rf"\s+(?:[a-zà-öø-ÿ]|(?:{_MONTHS}|Quartal|Stock)\b)")
+_GOES_ON: Final = re.compile(rf"\s+(?:[a-zà-öø-ÿ]|(?:{_MONTHS}|Quartal|Stock|Etage|Klasse)\b)")
+# "die 3. Klasse": what has an article is an ordinal.
+_ORDINAL: Final = re.compile(
+    r"\b(?:d(?:er|ie|as|e[nms])|im|am|zu[mr]|vom|beim|(?:[ms]ein|unser|ihr|ein|jed)(?:e[nmrs]?)?)"
+    r"\s+\d{1,2}\Z",
+    re.IGNORECASE,
+)
 _QUOTATION: Final = re.compile(
     r"“[^“”\n]*”|„[^„“”\n]*[“”]|«[^«»\n]*»|»[^«»\n]*«|「[^「」\n]*」|『[^『』\n]*』"
     r"|(?<![\w\"])\"(?=\S)[^\"\n]*(?<=\S)\"(?!\w)"
@@ -116,10 +138,15 @@ def _ends_sentence(paragraph: str, begin: int, match: re.Match[str]) -> bool:
     word = _LAST_WORD.search(paragraph, max(begin, match.start() - 40), match.start())
     if word is None:
         return False
-    last = word[1].lstrip("(\"'„“«[*_").casefold()
+    said = word[1].lstrip("(\"'„“«[*_")
+    last = said.casefold()
     following = paragraph[match.end() : match.end() + 2].strip()
-    if _ABBREVIATION.fullmatch(last) or (_BEFORE_NUMBER.fullmatch(last) and following.isdigit()):
+    if _TITLE.fullmatch(last) or (_BEFORE_NUMBER.fullmatch(last) and following.isdigit()):
         return not following
-    if last.isdigit() and len(last) <= 2:  # "am 3. Mai", but also "we were 3. Then …"
-        return not _GOES_ON.match(paragraph, match.end())
+    begins = not following or _BEGINS.match(paragraph, match.end()) is not None
+    if _ABBREVIATION.fullmatch(last) or _DAY.fullmatch(said) or _SHORT_DATE.fullmatch(last):
+        return begins
+    if re.fullmatch(r"\d{1,2}(?:\.\d{1,2})?", last):  # "am 3. Mai", but also "we were 3. Then …"
+        is_ordinal = _ORDINAL.search(paragraph, max(begin, match.start() - 40), match.start())
+        return begins or not (is_ordinal or _GOES_ON.match(paragraph, match.end()))
     return True

@@ -33,6 +33,56 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "My new address is Lindenstr. 12, 53111 Bonn.",
+        "Meine Telefonnr. ist 0171 2345678.",
+        "Mein Termin ist vom 12.06. auf den 14.06. verschoben.",
+        "Die Taufe ist am 12.06. Beginn um zehn Uhr.",
+        "Lea geht in die 3. Klasse der Goetheschule.",
+        "Unser Sohn ist im 2. Lehrjahr.",
+        "Wir wohnen in der 4. Etage.",
+        "My doctor is Prof. Dr. med. Anna Weiß.",
+        "I live at 12 Main St. Apt. 4, Springfield.",
+        "It is in Bldg. 7, near 5th Ave. 301 and Mt. Vernon.",
+        "The wedding is on Sat. 5 December, the party on Sun. at six.",
+        "I work for Acme Co. in Leeds, she for Weiß GmbH & Co. KG.",
+        "My PhD. is in physics.",
+        "J'habite 5 bd. Voltaire, chez Mme. Dubois.",
+        "Vivo en la Av. Libertad 45, Lima.",
+        "Mi médica es la Dra. Ruiz.",
+        "Mieszkam na ul. Długiej 5.",
+        "Я живу на ул. Ленина, д. 5.",
+        "Evim Atatürk Cad. No. 5.",
+        "Rumah saya di Jl. Sudirman No. 5.",
+    ],
+)
+def test_no_sentence_ends_at_an_abbreviation_or_a_short_date(said: str) -> None:
+    assert sentences(f"{said} I like tea.") == [said, "I like tea."]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I live in Main St.",
+        "I work at Acme Co.",
+        "Ich wohne in der Lindenstr.",
+        "I have a PhD.",
+        "We meet on Sat.",
+        "Then we sat.",
+        "The party was on 12.06.",
+        "We were 3.",
+        "Ich habe 3.",
+        "It costs 12.50.",
+        "I use Go, Rust etc.",
+    ],
+)
+def test_a_sentence_may_end_as_an_abbreviation_does(said: str) -> None:
+    for other in ("I like tea.", "My wife is vegan.", "Das reicht.", "Mi casa es azul."):
+        assert sentences(f"{said} {other}") == [said, other]
+
+
 LISTS = {
     "bullets": ("My box:\n- Debian 12\n- MikroTik", ["My box: Debian 12; MikroTik"]),
     "other bullets": ("My box:\n* Debian 12\n• MikroTik", ["My box: Debian 12; MikroTik"]),
