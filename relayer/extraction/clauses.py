@@ -57,13 +57,21 @@ _END: Final = re.compile(
     r"| (?=and (?:i|we|he|she|they|my|our)\b)",
     re.IGNORECASE,
 )
+# Of an order: "from now on I live here" is none.
+_FROM_NOW_ON: Final = re.compile(
+    r"\b(?:from (?:now|here) on|going forward|henceforth|in future)\b(?:,? |(?=[.!,]|\Z))"
+    r"(?!(?:i|we|he|she|they|it|you|there|the|a|an|my|our|his|her|their|this|that|no)\b)",
+    re.IGNORECASE,
+)
+_NOT_EVER: Final = re.compile(r"\b(?:don't|do not) ever\b", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_][\w'./:@+#&%-]*")
 
 
 def clauses(sentence: str) -> Iterator[Clause]:
     """Yield the clauses of `sentence` that have words, as marks and conjunctions part them."""
     is_first = True
-    for piece in _END.split(" ".join(sentence.replace("’", "'").split())):
+    said = " ".join(sentence.replace("’", "'").split())
+    for piece in _END.split(_FROM_NOW_ON.sub("always ", _NOT_EVER.sub("never", said))):
         tokens = [token.rstrip(".:/'-") for token in _WORD.findall(piece)]
         names = sum(map(_is_name, tokens[1:] if is_first else tokens))
         is_first = is_first and not tokens
@@ -154,6 +162,7 @@ _EXCLAMATIONS: Final = frozenset(
     | {(kind, "regards") for kind in ("best", "kind", "warm")}
 )
 STANDING: Final = frozenset({"always", "never", "every", "each", "whenever"})
+_NEVER_ENDING: Final = frozenset({"always", "never", "whenever"})  # "every" may be of a list
 _BEFORE_AN_ORDER: Final = ADVERB | {"then", "next", "first", "instead", "kindly", "quickly"}
 
 
@@ -170,11 +179,11 @@ def form_of(words: Sequence[str]) -> Form:
 
     An order that is to be followed always is one: it says how things are done.
     """
+    if not _PLEASE.isdisjoint(words):
+        return _form_of_request(tuple(word for word in words if word not in _PLEASE))
     first = words[0]
     if first in COURTESY or words[:2] in _EXCLAMATIONS:
         return Form.COURTESY
-    if not _PLEASE.isdisjoint(words):
-        return Form.ORDER
     if first in UNREAL or first == "if" or words[:2] == ("what", "if"):
         return Form.UNREAL
     if _is_question(words):
@@ -184,6 +193,13 @@ def form_of(words: Sequence[str]) -> Form:
     while words[0] in _BEFORE_AN_ORDER and len(words) > 1:
         words = words[1:]
     return Form.ORDER if _is_order(words) else Form.STATEMENT
+
+
+def _form_of_request(words: Sequence[str]) -> Form:
+    """Return what a clause with a "please" is: an order, if not a standing one."""
+    is_name = words[:2] == ("call", "me") and len(words) > 2 and not _is_order(words)
+    is_standing = is_name or not _NEVER_ENDING.isdisjoint(words)
+    return form_of(words) if is_standing else Form.ORDER
 
 
 _MEASURED: Final = frozenset({"many", "much", "long", "often", "far", "old", "big"})

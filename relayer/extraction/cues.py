@@ -88,7 +88,7 @@ CUES: Final = (
         nehmen wir|(?:wechseln|umgestiegen|steigen) (?:\w+ ){0,3}(?:zu|auf|um)
         """),
     _cue("change", "decision", 3, r"""
-        changed (?:my|our|his|her|their) minds?|no longer|from now on|used to
+        changed (?:my|our|his|her|their) minds?|no longer|from (?:now|here) on|used to
         (?:not|\w+n't) (?:[^.,;]{1,60} )?any ?more|postponed|rescheduled|cancell?ed
         (?:(?:we|they)'re|(?:we|they) are) (?:dropping|removing|replacing|deprecating)
         nicht mehr|(?:ab|von) (?:jetzt|sofort|nun)(?: an)?|doch (?:lieber|nicht)|umentschieden
@@ -102,7 +102,7 @@ CUES: Final = (
         actually|instead|eigentlich|statt(?:dessen)?
         """),
     _cue("rule", "procedural", 2, r"""
-        always|never|must(?: not|n't)?|make sure|(?:every|each) time|(?:not )?allowed to
+        always|never|must(?: not|n't)?|make sure|(?:every|each) time|(?:not )?allowed to|in future
         we (?:don't|do not)|(?:don't|do not) (?:ever|use|send|call)
         forbidden|verboten|nur noch
         immer|nie(?:mals)?|muss|müssen|darf|dürfen|jedes mal|grundsätzlich

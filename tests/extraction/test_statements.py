@@ -117,6 +117,39 @@ async def test_talk_questions_and_orders_are_not_kept(said: str) -> None:
     assert await texts(f"1. user: {said}") == []
 
 
+@pytest.mark.parametrize(
+    ("said", "order"),
+    [
+        ("Please never use emojis.", "Please check every test again."),
+        ("Please always reply in French.", "Please never mind."),
+        ("Please answer in German from now on.", "Please answer in German."),
+        ("From now on answer in German.", "Is this from now on the default"),
+        ("From now on, please use metric units.", "Use metric units, please."),
+        ("Please don't ever use emojis.", "Please don't use this one."),
+        ("Please call me Max.", "Please call me back later."),
+        ("Bitte nenn mich Max.", "Bitte prüfe das noch einmal."),
+        ("Appelle-moi Max s'il te plaît.", "Appelle-moi demain s'il te plaît."),
+        ("Llámame Max.", "Llámame mañana por favor."),
+        ("Me chame de Max.", "Me mostra o resto por favor."),
+        ("Chiamami Max per favore.", "Chiamami domani per favore."),
+        ("Mów mi Max.", "Mów dalej proszę."),
+        ("Lütfen her zaman Türkçe cevap ver.", "Lütfen Türkçe cevap ver."),
+        ("Пожалуйста, зови меня Макс.", "Пожалуйста, покажи остальное."),
+        ("请总是用中文回答。", "请用中文回答。"),
+        ("マックスと呼んでください。", "もう一度見せてください。"),
+        ("막스라고 불러 주세요.", "다시 보여 주세요."),
+        ("กรุณาเรียกผมว่าแม็กซ์", "กรุณาแสดงอีกครั้ง"),
+        ("من فضلك نادني ماكس", "من فضلك أعد المحاولة"),
+        ("कृपया हमेशा हिंदी में जवाब दें।", "कृपया हिंदी में जवाब दें।"),
+        ("Vui lòng gọi tôi là Max.", "Vui lòng xem lại."),
+        ("Tolong panggil saya Max.", "Tolong tunjukkan sisanya."),
+    ],
+)
+async def test_an_order_that_stands_is_kept_however_politely(said: str, order: str) -> None:
+    assert await texts(f"1. user: {said}") == [said]
+    assert await texts(f"1. user: {order}") == []
+
+
 # language, what is kept, what is not
 LANGUAGES = [
     ("german", "Meine Tante züchtet Bienen in Krems.", "Lies mir das noch mal vor."),
