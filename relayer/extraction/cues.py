@@ -164,7 +164,13 @@ def _shape(name: str, kind: str, weight: int, pattern: str) -> Cue:
 # Shapes that mean the same in every language.
 SHAPES: Final = (
     _shape("contact", "fact", 3, r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,}"),
-    _shape("phone", "fact", 3, r"(?<![\w.])\+\d{1,3}[ /-]?\(?\d[\d ()/-]{6,18}\d"),
+    _shape("phone", "fact", 3, "|".join((
+        r"(?<![\w.])\+\d{1,3}[ /-]?\(?\d[\d ()/-]{6,18}\d",
+        # Without a country: with a zero in front, or as in North America.
+        r"(?<![\w.,:/+-])(?:\(0\d{1,4}\) ?|0[1-9]\d{1,4}[ /-]{1,3})\d[\d -]{4,12}\d(?![\w.,]*\w)",
+        r"(?<![\w.,:/+-])0[1-9](?:\d{8,10}|(?:[ .-]\d\d){4})(?![\w.,]*\w)",
+        r"(?<![\w.,:/+-])(?:\(\d{3}\) ?|\d{3}-)\d{3}-\d{4}(?![\w.,-]*\w)",
+    ))),
     _shape("ticket", "fact", 2, r"\b[A-Z][A-Z0-9]{1,9}-\d[\d-]{0,18}\b"),
     _shape("version", "fact", 2, r"\bv\d+\.\d+[\w.-]*|\b[A-Z]\w+ \d+\.\d+[\d.]*\b"),
     _shape("path", "fact", 2, r"(?<![\w/:.-])(?:[\w.-]{0,64}/){1,20}[\w-]{1,64}\.[a-z]\w{0,7}\b"),

@@ -251,7 +251,8 @@ def _malus(words: Sequence[str], spoken: Sequence[str]) -> int:
     malus = min(2, sum(_MOMENT_WEIGHTS.get(word, 0) for word in spoken))
     if not DOUBT.isdisjoint(words) and "rather" not in words:
         malus += _DECISIVE
-    if not SECOND.isdisjoint(words) and STANDING.isdisjoint(words):
+    is_said_to = not SECOND.isdisjoint(words) and STANDING.isdisjoint(words)
+    if is_said_to and not _tells_how_to_reach(words):
         malus += _DECISIVE
     malus += 2 * bool(_OF_THE_MOMENT.search(" ".join(spoken)))
     malus += "too" in spoken[:-1] or ("a", "bit") in pairwise(spoken)
@@ -276,7 +277,7 @@ def _base(words: Sequence[str], *, refers_back: bool) -> int:
     """Return 1 where a subject and a verb are there and tell of what lasts; less otherwise."""
     first = words[0]
     if first in SECOND:
-        return -2
+        return 0 if _tells_how_to_reach(words) else -2
     if first in {"i", "we"} or first in {"always", "never"}:
         return _of_oneself(words[1:])
     if first == "there" or words[:2] == ("call", "me"):
@@ -287,6 +288,17 @@ def _base(words: Sequence[str], *, refers_back: bool) -> int:
     if first in AUXILIARY:  # "have two kids", as people write of themselves
         return _of_oneself(words)
     return _of_others(words)
+
+
+_REACHES: Final = frozenset("reach contact call text find phone ring email mail message".split())
+
+
+def _tells_how_to_reach(words: Sequence[str]) -> bool:
+    """Tell whether a clause is as "you can reach me on Fridays"."""
+    if len(words) < 6 or words[0] != "you" or words[1] not in MODAL or words[3] != "me":
+        return False
+    is_named = any(word not in _NAMES_NOTHING for word in words[5:])
+    return words[2] in _REACHES and words[4] in PREPOSITION and is_named
 
 
 _LASTS: Final = frozenset({("used", "to"), ("would", "rather"), ("had", "rather")})

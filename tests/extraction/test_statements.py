@@ -51,6 +51,12 @@ STATED = [
     "we got divorced after nine years",
     "My parents go to Ghana every year.",
     "Go is what I write most.",
+    "You can reach me at 0171 2345678.",
+    "You can reach me in the evenings.",
+    "You can find me on GitHub as hedda-b.",
+    "My tel. is 0351 5550142.",
+    "My wife's number is (555) 123-4567.",
+    "Du erreichst mich unter 0351/5550142.",
 ]
 TALK = [
     "hello again",
@@ -104,6 +110,12 @@ TALK = [
     "typing this from the sofa",
     "Best wishes to your team",
     "Locker 18, red door.",
+    "You can reach me.",
+    "You can call me in ten minutes.",
+    "You can find me in the kitchen.",
+    "You can contact me about the test.",
+    "You have 12 34 56 errors.",
+    "You can reach the limit at 5000000.",
 ]
 
 
@@ -254,6 +266,10 @@ async def test_what_somebody_asks_to_have_remembered_is_vital(said: str) -> None
         "Собаки у нас нет.",
         "停车场在地下二层。",
         "와인 가게를 해요.",
+        "Tu peux me joindre au 06 12 34 56 78.",
+        "Puedes llamarme al 612 345 678.",
+        "Puoi chiamarmi al 347 1234567.",
+        "Możesz do mnie zadzwonić pod 601 234 567.",
         "ปิดร้านทุกวันพุธ",
         "جدتي من طنجة.",
     ],
@@ -435,6 +451,11 @@ async def test_marks_and_a_signature_end_a_text_of_somebody_else() -> None:
         "Tom said: I live in Turku.",
         "Ich übersetze: vor allem Romane von Rilke.",
         "Mi correo de trabajo: hedda@example.org",
+        "Korrektur: Ich wohne in Turku.",
+        "Düzeltme: Turku'da yaşıyorum.",
+        "Koreksi: Saya tinggal di Turku.",
+        "Poprawka: mieszkam w Turku.",
+        "修改：我住在图尔库。",
     ],
 )
 async def test_a_colon_alone_introduces_no_text_of_somebody_else(said: str) -> None:
