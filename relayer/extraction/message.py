@@ -96,6 +96,14 @@ _NOT_NAMES: Final = re.compile(
     "|status|question|answer|error|info|debug|output|input|title|name|goal|action|reminder|hint"
     "|tip|remember|plan|contact|see|https?|web|search|messages?|hinweis|wichtig|achtung|frist|termin|datum|betreff"
     "|beispiel|frage|antwort|ergebnis|ziel|merke|adresse|telefon|aufgabe|grund"
+    # What is said in front of what somebody puts right or explains.
+    "|corrections?|clarification|background|context|addendum|addition|caveat|disclaimer|announcement"
+    "|preferences?|facts?|fun|quick|small|rules?|also|btw|fyi|tl;?dr|my|our|about"
+    "|korrektur|nachtrag|ergänzung|hintergrund|kontext|klarstellung|anmerkung|nebenbei|übrigens"
+    "|meine?|unsere?|précision|rectification|remarque|rappel|contexte|corrección|aclaración|nota"
+    "|contexto|aviso|correção|esclarecimento|observação|obs|correzione|precisazione|contesto|premessa"
+    "|sprostowanie|poprawka|korekta|uwaga|kontekst|düzeltme|bilgi|поправка|уточнение|примечание"
+    "|важно|контекст|исправление|кстати|резюме|poprawki|zusammenfassung|resumen|resumo|riassunto|koreksi|ralat|catatan|konteks"
     # Fields of a mail, a machine, an account, a person and a journey; days.
     "|from|to|sent|host(?:name)?|ports?|servers?|links?|paths?|files?|folder|branch"
     "|repo(?:sitory)?|memory|disks?|storage|router|network|wifi|wlan|domain|database|tables?|login"

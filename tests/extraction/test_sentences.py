@@ -207,6 +207,21 @@ def test_each_sentence_of_a_line_with_a_name_has_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "word",
+    [
+        *("Correction", "Clarification", "Background", "Context", "Update", "Fun Fact", "My Job"),
+        *("Korrektur", "Nachtrag", "Hintergrund", "Mein Beruf", "Précision", "Corrección"),
+        *("Correção", "Correzione", "Sprostowanie", "Düzeltme", "Поправка", "Koreksi"),
+    ],
+)
+def test_a_word_in_front_of_what_is_put_right_is_no_name(word: str) -> None:
+    assert sentences(f"{word}: I am 4, not 3. I hate gin.") == [
+        f"{word}: I am 4, not 3.",
+        "I hate gin.",
+    ]
+
+
+@pytest.mark.parametrize(
     "said",
     [
         'My screen is 27" wide. I like tea. The other is 24" wide.',
