@@ -30,6 +30,7 @@ from relayer.extraction.english_words import (
     EDITING,
     EVENT,
     FEELING,
+    GAIN,
     HEALTH,
     JUDGEMENT,
     LASTING,
@@ -78,7 +79,7 @@ def weigh(sentence: str, *, refers_back: bool = False) -> Weight:
     best, bonus = NOTHING, 0
     for number, clause in enumerate(said):
         form = form_of(clause.words)
-        if number == 0 and form is Form.UNREAL:
+        if number == 0 and form is Form.UNREAL and not _says_for_whom(clause.words):
             return NOTHING
         if form is Form.STATEMENT:
             is_corrected = is_contrast and _tells_which(clause)
@@ -87,6 +88,11 @@ def weigh(sentence: str, *, refers_back: bool = False) -> Weight:
         elif form in {Form.ORDER, Form.QUESTION}:
             bonus = -1  # what follows mostly explains it
     return best if best.score or not _is_entry(sentence, said) else _ENTRY
+
+
+def _says_for_whom(words: Sequence[str]) -> bool:
+    """Tell whether a condition only says when something is of use: "if you need me"."""
+    return words[:2] == ("if", "you") and not {"need", "want", "ask", "must"}.isdisjoint(words[2:3])
 
 
 _KEY: Final = re.compile(r"[^\W\d_][^:,.!?\n]{0,30}: +(?=[^\s])")
@@ -248,8 +254,12 @@ _CERTAIN: Final = frozenset({"the", "this", "that", "these", "those", "both", "a
 
 def _malus(words: Sequence[str], spoken: Sequence[str]) -> int:
     """Return what ties a clause to the moment, to the work at hand or to the one it is said to."""
-    malus = min(2, sum(_MOMENT_WEIGHTS.get(word, 0) for word in spoken))
-    if not DOUBT.isdisjoint(words) and "rather" not in words:
+    is_for_ever = "never" in words
+    of_now = [word for word in spoken if not (is_for_ever and word == "again")]
+    malus = min(2, sum(_MOMENT_WEIGHTS.get(word, 0) for word in of_now))
+    is_vow = is_for_ever and words[0] in PRONOUN  # "I would never eat meat"
+    doubts = DOUBT.intersection(words) - ({"would"} if is_vow else set())
+    if doubts and "rather" not in words:
         malus += _DECISIVE
     is_said_to = not SECOND.isdisjoint(words) and STANDING.isdisjoint(words)
     if is_said_to and not _tells_how_to_reach(words):
@@ -324,7 +334,7 @@ def _of_oneself(rest: Sequence[str]) -> int:
         is_over = verbs[0] in {"was", "were"} and following in PREPOSITION  # "was on the phone"
         return 0 if is_over else _state(verbs[1:])
     if verbs[0] in MODAL:
-        return _plan(verbs[0], following)
+        return _refusal(rest, verbs) or _plan(verbs[0], following)
     if following in _THINGS or (verb in MENTAL and verb != "remember"):
         return -2
     if verb in {"need", "want"} or (verb == "have" and following == "to"):
@@ -337,11 +347,37 @@ def _of_oneself(rest: Sequence[str]) -> int:
         return -2
     if verb in _LIKING and (following in _OF_THE_TALK or verb == "prefer" or _is_work(verbs[1:4])):
         return _of_liking(verb, following, verbs)
-    if tense is Tense.PAST:
-        is_participle = verb_of(following).tense is Tense.PAST or following.endswith("ed")
-        became = verb == "get" and is_participle  # "got married"
-        return 0 if became or verb in EVENT else 1 if verb in LASTING - ORDER else -1
-    return 1
+    return _of_the_past(verb, verbs[1:]) if tense is Tense.PAST else 1
+
+
+def _of_the_past(verb: str, rest: Sequence[str]) -> int:
+    """Return what it is worth that somebody did something."""
+    following = rest[0] if rest else ""
+    is_participle = verb_of(following).tense is Tense.PAST or following.endswith("ed")
+    if verb in _GAINS and _names_gain(rest):
+        return 1
+    became = verb == "get" and is_participle  # "got married"
+    return 0 if became or verb in EVENT else 1 if verb in LASTING - ORDER else -1
+
+
+_GAINS: Final = frozenset({"find", "get"})
+_GAIN_WORDS_MAX: Final = 5
+
+
+def _names_gain(words: Sequence[str]) -> bool:
+    """Tell whether `words` begin with what changes a life: "a new job"."""
+    is_ones_own = bool(words) and words[0] in {"a", "an", "my", "our", "two"}
+    return is_ones_own and not GAIN.isdisjoint(words[1:_GAIN_WORDS_MAX])
+
+
+def _refusal(rest: Sequence[str], verbs: Sequence[str]) -> int:
+    """Return 1 for what somebody will, would or should never do: "would never eat meat"."""
+    is_refused = "never" in rest or (verbs[0] in {"will", "should"} and "not" in rest)
+    if not is_refused or len(verbs) < 3 or verbs[1] in AUXILIARY or verbs[2] in _THINGS:
+        return 0
+    verb = verb_of(verbs[1]).base
+    is_named = any(word not in _NAMES_NOTHING for word in verbs[2:])
+    return int(bool(verb) and not _is_of_work(verbs[1]) and is_named)
 
 
 def _of_liking(verb: str, following: str, verbs: Sequence[str]) -> int:
@@ -352,6 +388,8 @@ def _of_liking(verb: str, following: str, verbs: Sequence[str]) -> int:
 
 def _state(rest: Sequence[str]) -> int:
     """Return what follows "I am" or "we are" is worth."""
+    if rest[:1] == ["back"] and rest[1:2] and (rest[1] in {"in", "with"} or "since" in rest):
+        return 0  # "back in Berlin"
     if not rest or (rest[0] in FEELING and rest[:2] != ["afraid", "of"]):
         return -2
     if rest[0] in JUDGEMENT and len(rest) == 1:
@@ -360,9 +398,18 @@ def _state(rest: Sequence[str]) -> int:
         return 1
     if rest[:2] == ["going", "to"]:
         return -_is_of_work("".join(rest[2:3]))
+    if rest[0] == "getting" and (_names_gain(rest[1:]) or _is_of_life("".join(rest[1:2]))):
+        return 1
     if rest[0] in {"getting", "about", "off"}:
         return -1
     return 1 - _progress(rest[0])
+
+
+def _is_of_life(word: str) -> bool:
+    """Tell whether `word` is what one becomes once: "getting married"."""
+    verb, tense = verb_of(word)
+    is_event = tense is Tense.PAST and verb in EVENT and verb not in ORDER
+    return word == "engaged" or (is_event and word not in FEELING)
 
 
 def _progress(word: str) -> int:
