@@ -43,8 +43,11 @@ class Verdict:
 
 _TO_BE_REMEMBERED: Final = Verdict(4, "fact", "vital", "high")  # as the cue for it in English
 _HEDGE: Final = phrases(r"""
-    maybe|perhaps|probably|might|not (?:so |really )?sure|I guess|I suppose|I think|seems?
-    vielleicht|vermutlich|wahrscheinlich|eventuell|glaube ich|ich glaube|könnte|wohl|wäre
+    maybe|perhaps|probably|possibly|might|not (?:so |really |entirely )?(?:sure|certain)|seems?
+    I (?:guess|suppose|think|believe|assume|suspect)|(?:could|may) be (?:that|\w+ing)|could be
+    as far as I know|chances are|a chance that|presumably|apparently
+    vielleicht|vermutlich|wahrscheinlich|eventuell|glaube ich|ich glaube|könnten?|wohl|wäre
+    möglicherweise|womöglich|kann(?: gut)? sein|soweit ich weiß|ich vermute|anscheinend|angeblich
     """)
 
 # What a sentence may begin with before it comes to the point.
@@ -188,14 +191,15 @@ def _statement(sentence: str, languages: frozenset[str], *, refers_back: bool) -
     if ENGLISH in languages:
         weight = weigh(sentence, refers_back=refers_back)
         importance = "standard" if weight.anchors else "trivial"
-        confidence = "low" if weight.is_hedged else "medium"
+        confidence = "low" if weight.is_hedged or _HEDGE.search(sentence) else "medium"
         return Verdict(STATED, "fact", importance, confidence) if weight.score > 0 else None
     if any(asks_to_remember(sentence, language) for language in languages):
         return _TO_BE_REMEMBERED
     if any(is_talk(sentence, language) for language in languages):
         return None
     if languages & LANGUAGES:
-        return Verdict(STATED, "fact", "standard", "medium")
+        is_hedged = bool(languages & CUED and _HEDGE.search(sentence))
+        return Verdict(STATED, "fact", "standard", "low" if is_hedged else "medium")
     is_said = has_words(sentence, words_min=_UNKNOWN_WORDS_MIN)
     return Verdict(STATED, "fact", "trivial", "low") if is_said else None
 

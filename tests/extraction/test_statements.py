@@ -397,6 +397,25 @@ async def test_a_statement_is_doubted_where_it_is_hedged(
     ]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Could be that I'm moving to Turku.",
+        "It may be that I'm moving to Turku.",
+        "We could be moving to Turku in May.",
+        "Chances are I'm moving to Turku.",
+        "Possibly I'm moving to Turku.",
+        "I'm possibly allergic to nuts.",
+        "As far as I know, my boss prefers tea.",
+        "Kann sein, dass ich nicht mehr in Turku wohne.",
+        "Möglicherweise ist mein Hund allergisch.",
+    ],
+)
+async def test_what_may_be_has_low_confidence(said: str) -> None:
+    (fact,) = await rules.extract(Excerpt(f"1. user: {said}"))
+    assert (fact.text, fact.confidence) == (said, "low")
+
+
 async def test_an_assistants_statements_need_cues() -> None:
     said = "Hedda runs the archive in Turku."
     assert await texts(f"1. user: hi\n\n2. assistant: {said}") == []
