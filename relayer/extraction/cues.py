@@ -77,6 +77,10 @@ CUES: Final = (
         bevorzug(?:e|t|en)|am liebsten|lieber|lieblings\w+|(?:vegetarier|veganer)(?:in)?
         (?:ich|wir|er|sie) (?:mag|mögen|liebe?n?|hasse?n?)
         """),
+    _cue("off", "event", 3, r"""
+        (?:is|are|was|were|got|gets|been|being) (?:\w+ )?(?:postponed|rescheduled|cancell?ed)
+        (?:ist|sind|wurden?|wird|werden) (?:[^.,;]{1,60} )?(?:verschoben|abgesagt|gestrichen)
+        """),
     _cue("decide", "decision", 3, r"""
         decided|decision (?:is|was)|settled on|agreed (?:to|on|that|with)|went with
         (?:we|I) (?:will )?go with|(?:we're|we are|I'm|I am) going with
@@ -100,6 +104,13 @@ CUES: Final = (
         """),
     _cue("correct", "decision", 1, r"""
         actually|instead|eigentlich|statt(?:dessen)?
+        """),
+    # What never was, or is not, is no rule.
+    _cue("absent", "fact", 2, r"""
+        (?:have|has|had|was|were|did|\w+'(?:ve|s)) never|never (?:been|had|met|saw|got|learnt)
+        never (?!exceed|proceed|succeed)\w{3,}ed
+        we (?:don't|do not) (?:have|own|live|need|know|want|speak|eat|drink|smoke|drive|believe)
+        (?:war|waren|habe|haben|hat|bin|ist|sind|hatten?) (?:[^.,;]{1,40} )?(?:nie|niemals)
         """),
     _cue("rule", "procedural", 2, r"""
         always|never|must(?: not|n't)?|make sure|(?:every|each) time|(?:not )?allowed to|in future

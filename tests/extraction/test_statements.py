@@ -142,6 +142,13 @@ TALK = [
     "I'm getting lost.",
     "I'm back in a minute.",
     "If you need me, I'm here.",
+    "lol nice one",
+    "haha the build is broken again",
+    "works at scale",
+    "works as expected",
+    "works on mobile",
+    "lives in memory",
+    "my friend",
     "If you want, I can send it.",
     "If we moved to Turku, I would be happy.",
     "You can reach the limit at 5000000.",
@@ -395,6 +402,27 @@ async def test_a_statement_is_doubted_where_it_is_hedged(
     assert await rules.extract(Excerpt(f"1. user: {said}")) == [
         Fact(said, "fact", importance, confidence)
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("I have never been to Japan.", "fact"),
+        ("I never learned to swim.", "fact"),
+        ("We don't have kids.", "fact"),
+        ("Wir haben nie geheiratet.", "fact"),
+        ("Our flight got cancelled.", "event"),
+        ("Unser Flug wurde abgesagt.", "event"),
+        ("I cancelled my gym membership.", "decision"),
+        ("I never eat meat.", "procedural"),
+        ("We don't deploy on Fridays.", "procedural"),
+        ("Never exceed ten kilos.", "procedural"),
+        ("Wir deployen nie am Freitag.", "procedural"),
+    ],
+)
+async def test_what_never_was_or_falls_through_is_no_rule(said: str, kind: str) -> None:
+    (fact,) = await rules.extract(Excerpt(f"1. user: {said}"))
+    assert (fact.text, fact.kind) == (said, kind)
 
 
 @pytest.mark.parametrize(
