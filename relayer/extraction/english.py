@@ -33,6 +33,7 @@ from relayer.extraction.english_words import (
     GAIN,
     HEALTH,
     JUDGEMENT,
+    KIN,
     LASTING,
     MENTAL,
     MOMENT,
@@ -477,13 +478,20 @@ def _of_others(words: Sequence[str]) -> int:
 
 
 _FRAGMENT_WORDS_MIN: Final = 3
+_OF_A_PERSON: Final = {
+    "live": frozenset({"in", "near", "with"}),
+    "work": frozenset({"at", "as"}),
+    "study": frozenset({"at", "in"}),
+}
 
 
 def _fragment(words: Sequence[str]) -> int:
     """Return what a clause without a subject or without a verb is worth."""
     if len(words) < _FRAGMENT_WORDS_MIN and HEALTH.isdisjoint(words):
-        return -2
+        return 0 if _counts_kin(words) else -2
     verb, tense = verb_of(words[0])
+    if tense is Tense.PRESENT and words[1] in _OF_A_PERSON.get(verb, ()):
+        return 0  # "works at Bosch", as people write of themselves
     is_of_the_moment = {
         Tense.PAST: verb not in EVENT and _is_of_work(words[0]),
         Tense.PROGRESS: verb not in LASTING,
@@ -491,6 +499,14 @@ def _fragment(words: Sequence[str]) -> int:
     }
     is_verdict = words[0] in _HOW_IT_IS or verb in SEEM or verb == "make" or words[0] == "not"
     return -(is_verdict or (tense is not None and is_of_the_moment.get(tense, False)))
+
+
+def _counts_kin(words: Sequence[str]) -> bool:
+    """Tell whether `words` are as "two kids"."""
+    return (words[0].isdigit() or words[0] in _COUNTS) and words[-1] in KIN
+
+
+_COUNTS: Final = frozenset("no one two three four five six seven eight nine ten".split())
 
 
 _PLURALS: Final = frozenset("they people children everybody folks police men women".split())

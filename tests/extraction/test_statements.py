@@ -69,6 +69,11 @@ STATED = [
     "I'm back in Turku since May.",
     "If you need me, I work from home on Fridays.",
     "If it matters, I live in Turku.",
+    "lol my wife hates cilantro",
+    "omg my sister is pregnant",
+    "works at Bosch",
+    "Lives near Turku",
+    "two kids",
 ]
 TALK = [
     "hello again",
@@ -442,6 +447,14 @@ async def test_what_never_was_or_falls_through_is_no_rule(said: str, kind: str) 
 async def test_what_may_be_has_low_confidence(said: str) -> None:
     (fact,) = await rules.extract(Excerpt(f"1. user: {said}"))
     assert (fact.text, fact.confidence) == (said, "low")
+
+
+async def test_notes_about_oneself_are_kept() -> None:
+    assert await texts("user: - lives in Turku\n- works at Bosch\n- two kids") == [
+        "lives in Turku",
+        "works at Bosch",
+        "two kids",
+    ]
 
 
 async def test_an_assistants_statements_need_cues() -> None:
