@@ -104,6 +104,11 @@ _NOT_NAMES: Final = re.compile(
     "|contexto|aviso|correção|esclarecimento|observação|obs|correzione|precisazione|contesto|premessa"
     "|sprostowanie|poprawka|korekta|uwaga|kontekst|düzeltme|bilgi|поправка|уточнение|примечание"
     "|важно|контекст|исправление|кстати|резюме|poprawki|zusammenfassung|resumen|resumo|riassunto|koreksi|ralat|catatan|konteks"
+    # Orders to work on the text behind them.
+    "|translate|proofread|rewrite|rephrase|reword|paraphrase|summari[sz]e|shorten|simplify|improve"
+    "|fix|expand|forwarded|übersetze?|korrigiere?|tradui[st]|traduisez|traduce|traduz|traduci"
+    "|corrige[zr]?|correggi|corrija|przetłumacz|popraw|переведи(?:те)?|исправь(?:те)?|çevir|düzelt"
+    "|terjemahkan|dịch"
     # Fields of a mail, a machine, an account, a person and a journey; days.
     "|from|to|sent|host(?:name)?|ports?|servers?|links?|paths?|files?|folder|branch"
     "|repo(?:sitory)?|memory|disks?|storage|router|network|wifi|wlan|domain|database|tables?|login"

@@ -25,7 +25,8 @@ _COLONS_MAX: Final = 3  # of a line
 _HEAD_CHARS_MAX: Final = 160
 _INLINE_WIDTH_MIN: Final = 10  # less is an address or a name
 _LETTER: Final = (
-    r"(?:(?:e-?mail|mail|message|letter|text|dm|postcard|reply|voicemail|transcript)s?|note|sms)"
+    r"(?:(?:e-?mail|mail|message|letter|text|dm|postcard|reply|voicemail|transcript)s?|note|sms"
+    r"|forwarded)"
 )
 # "here's a mail from Tom", "Tom's mail" …
 _FROM: Final = re.compile(
@@ -104,7 +105,7 @@ def _introduction(line: str, below: str) -> _Introduction | None:
         if not head or not (rest or below):
             continue
         is_letter = _is_letter(head, rest) and (rest or not is_item(below))
-        if is_letter or introduces_text(head, with_colon=True) or orders_editing(head):
+        if is_letter or introduces_text(head, with_colon=True) or orders_editing(_unnamed(head)):
             signed = _FROM.match(head) if is_letter else None
             return _Introduction(
                 line.rfind(head, 0, colon.start()),
@@ -115,6 +116,11 @@ def _introduction(line: str, below: str) -> _Introduction | None:
     if below and introduces_text(order, with_colon=False):
         return _Introduction(line.rfind(order))
     return None
+
+
+def _unnamed(head: str) -> str:
+    """Return `head` without the name of who says it."""
+    return head.rpartition(": ")[2]
 
 
 def _last_sentence(text: str) -> str:

@@ -477,6 +477,7 @@ async def test_what_is_pasted_in_to_be_worked_on_is_nobodys_statement() -> None:
 ORDERS = [
     ("Translate to German:", "I live in Turku. I love dogs."),
     ("Could you please fix the grammar of this:", "My name are Hedda. I am pilot."),
+    ("Expand:", "I live in Turku. I love dogs."),
     ("summarise:", "I moved to Turku and I hate cats. My wife is a pilot."),
     ("Reply to this email:", "Hi, I moved to Turku. I hate cats."),
     ("I need you to proofread these lines:", "I live in Turku. I love dogs."),
@@ -503,6 +504,7 @@ LETTERS = [
     ("Here's a mail from Tom:", "Hi,\nI moved to Turku and I hate cats.\nMy wife is a pilot."),
     ("Message from my boss:", "I moved to Turku. I hate cats."),
     ("I got this letter from my landlord:", "Dear tenant,\n\nmy name is Bob. I hate cats."),
+    ("Forwarded from Tom:", "I moved to Turku. I hate cats."),
     ("Tom's email:", "I moved to Turku. I hate cats."),
     ("My sister sent me this:", "I moved to Turku.\n\nI hate cats."),
     ("Das ist eine Mail von Tom:", "Ich wohne in Turku und hasse Katzen."),
@@ -517,8 +519,14 @@ LETTERS = [
 
 @pytest.mark.parametrize(("head", "pasted"), [*ORDERS, *LETTERS])
 async def test_a_text_behind_a_colon_is_nobodys_statement(head: str, pasted: str) -> None:
-    for gap in ("\n\n", "\n") + ((" ",) if (head, pasted) not in LETTERS[2:5] else ()):
+    for gap in ("\n\n", "\n") + ((" ",) if (head, pasted) not in LETTERS[2:6] else ()):
         assert await texts(f"1. user: I'm a vegan.\n{head}{gap}{pasted}") == ["I'm a vegan."]
+
+
+@pytest.mark.parametrize("label", ["", "user: ", "1. user: ", "[10:00] Ida: "])
+@pytest.mark.parametrize("order", ["Proofread", "Translate to German", "Summarize", "Corrige"])
+async def test_an_order_is_nobodys_name(label: str, order: str) -> None:
+    assert await texts(f"{label}{order}: My name is Hans. I am a pilot.") == []
 
 
 async def test_marks_and_a_signature_end_a_text_of_somebody_else() -> None:
