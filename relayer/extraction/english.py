@@ -131,7 +131,9 @@ def _asks_for_work(words: Sequence[str], with_colon: bool) -> bool:
     is_asked = form_of(words) in {Form.ORDER, Form.QUESTION}
     names_text = not TEXT.isdisjoint(words)
     if not any(verb_of(word).base in EDITING for word in words):
-        return is_asked and names_text and with_colon and not _WORKS.isdisjoint(words)
+        is_named = names_text and not _WORKS.isdisjoint(words)
+        is_result = not _RESULTS.isdisjoint(words) and not _POINTS.isdisjoint(words)
+        return is_asked and with_colon and (is_named or is_result)
     if not (names_text or not _POINTS.isdisjoint(words)):
         is_noun = len(words) == 1 and words[0] in _NOUNS
         return is_asked and with_colon and not is_noun
@@ -141,8 +143,9 @@ def _asks_for_work(words: Sequence[str], with_colon: bool) -> bool:
 _WORKS: Final = frozenset(
     "analyse analyze answer check convert explain make read reply respond review revise".split()
 )
+_RESULTS: Final = frozenset({"translation", "summary", "paraphrase"})
 _EDITS: Final = re.compile(
-    "|".join(verb.rstrip("ey") for verb in sorted(EDITING | _WORKS)), re.IGNORECASE
+    "|".join(verb.rstrip("ey") for verb in sorted(EDITING | _WORKS | _RESULTS)), re.IGNORECASE
 )
 _POINTS: Final = frozenset({"this", "these"})
 _WANTS: Final = frozenset({"need", "want", "like", "help"})
@@ -341,7 +344,7 @@ def _of_oneself(rest: Sequence[str]) -> int:
     if verb in {"need", "want"} or (verb == "have" and following == "to"):
         return -2 if following in _ASKED_FOR else -_is_of_work("".join(verbs[2:3]))
     if verb == "have" and following:
-        return _experience(following) if tense is Tense.BASE else 0
+        return _experience(verbs[1:]) if tense is Tense.BASE else 0
     if verb == "keep" and _progress(following):
         return -1
     if verb == "know" and (not following or following in _KNOWN_ABOUT):
@@ -430,11 +433,13 @@ def _plan(modal: str, verb: str) -> int:
     return -_is_of_work(verb) if modal == "will" else -2
 
 
-def _experience(word: str) -> int:
-    """Return what "have" and the word behind it are worth: "have two", "have been", "have seen"."""
-    if verb_of(word).tense is not Tense.PAST or word in {"got", "had"}:
+def _experience(words: Sequence[str]) -> int:
+    """Return what "have" is worth with the words behind it: "have two", "have been"."""
+    verb, tense = verb_of(words[0])
+    if tense is not Tense.PAST or words[0] in {"got", "had"}:
         return 1
-    return -_is_of_work(word)
+    is_gain = verb in _GAINS and _names_gain(words[1:])
+    return 1 if is_gain else -_is_of_work(words[0])
 
 
 def _is_of_work(word: str) -> bool:

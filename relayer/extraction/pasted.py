@@ -25,8 +25,8 @@ _COLONS_MAX: Final = 3  # of a line
 _HEAD_CHARS_MAX: Final = 160
 _INLINE_WIDTH_MIN: Final = 10  # less is an address or a name
 _LETTER: Final = (
-    r"(?:(?:e-?mail|mail|message|letter|text|dm|postcard|reply|voicemail|transcript)s?|note|sms"
-    r"|forwarded)"
+    r"(?:(?:e-?mail|mail|message|letter|text|dm|postcard|reply|voicemail|transcript|post|tweet"
+    r"|comment|review|quote)s?|note|sms|forwarded)"
 )
 # "here's a mail from Tom", "Tom's mail" …
 _FROM: Final = re.compile(
@@ -36,8 +36,10 @@ _FROM: Final = re.compile(
 )
 # … and "my boss sent me this".
 _SENT: Final = re.compile(
-    r"\b(?:wrote|writes|sent|texted|e?mailed|messaged|forwarded)(?: (?:me|us|to|back|this|that|the"
-    rf"|following|{_LETTER}|today|yesterday|just now|in|an?))*\Z",
+    r"(?<!\w)(?:wrote|writes|sent|texted|e?mailed|messaged|forwarded|schrieb|geschrieben|geschickt"
+    r"|écrit|envoyé|escribió|envió|mandó|escreveu|enviou|mandou|scritto|mandato|napisał[ao]?"
+    r"|написала?|прислала?)(?: (?:me|us|to|back|this|that|the|following|mir|uns|das|nous|ceci|cela"
+    rf"|esto|isto|questo|to|это|мне|{_LETTER}|today|yesterday|just now|in|an?))*\Z",
     re.IGNORECASE,
 )
 _SELF: Final = re.compile(

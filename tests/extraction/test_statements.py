@@ -63,6 +63,7 @@ STATED = [
     "I shouldn't eat gluten.",
     "Ich sollte kein Gluten essen.",
     "I found a new job in Turku.",
+    "I've found a new role in Turku.",
     "We got a puppy last week.",
     "I'm getting married in May.",
     "We're getting divorced.",
@@ -141,6 +142,7 @@ TALK = [
     "I won't need it.",
     "I found a typo in line 3.",
     "I got a warning.",
+    "I have found the error.",
     "I got an idea.",
     "I'm getting an error.",
     "I'm getting started.",
@@ -478,6 +480,7 @@ ORDERS = [
     ("Translate to German:", "I live in Turku. I love dogs."),
     ("Could you please fix the grammar of this:", "My name are Hedda. I am pilot."),
     ("Expand:", "I live in Turku. I love dogs."),
+    ("Give me a translation of this:", "I live in Turku. I love dogs."),
     ("summarise:", "I moved to Turku and I hate cats. My wife is a pilot."),
     ("Reply to this email:", "Hi, I moved to Turku. I hate cats."),
     ("I need you to proofread these lines:", "I live in Turku. I love dogs."),
@@ -507,6 +510,8 @@ LETTERS = [
     ("Forwarded from Tom:", "I moved to Turku. I hate cats."),
     ("Tom's email:", "I moved to Turku. I hate cats."),
     ("My sister sent me this:", "I moved to Turku.\n\nI hate cats."),
+    ("Mein Chef schrieb mir:", "Ich ziehe nach Turku.\n\nIch hasse Katzen."),
+    ("Mi jefe me escribió:", "Vivo en Turku.\n\nTrabajo en Correos."),
     ("Das ist eine Mail von Tom:", "Ich wohne in Turku und hasse Katzen."),
     ("Voici un message de Tom :", "J'habite à Turku. J'adore les chiens."),
     ("Correo de Tom:", "Vivo en Turku. Trabajo en Correos."),
@@ -519,7 +524,7 @@ LETTERS = [
 
 @pytest.mark.parametrize(("head", "pasted"), [*ORDERS, *LETTERS])
 async def test_a_text_behind_a_colon_is_nobodys_statement(head: str, pasted: str) -> None:
-    for gap in ("\n\n", "\n") + ((" ",) if (head, pasted) not in LETTERS[2:6] else ()):
+    for gap in ("\n\n", "\n") + ((" ",) if (head, pasted) not in LETTERS[2:8] else ()):
         assert await texts(f"1. user: I'm a vegan.\n{head}{gap}{pasted}") == ["I'm a vegan."]
 
 
