@@ -19,10 +19,10 @@ _TITLE: Final = re.compile(
 # One ends with these where a word follows with which sentences begin.
 _ABBREVIATION: Final = re.compile(
     "st|vs|nr|etc|inc|ltd|corp|co|dept|approx|est|ca|bzw|usw|evtl|ggf|inkl|exkl"
-    "|abs|str|tel|bspw|sog|vgl|zzgl|al|resp|geb|dipl|ing|mag|med|rer|nat|jur|phd|(?:ph|[bm])\\.(?:d|sc)"
+    "|abs|str|tel|bspw|sog|vgl|zzgl|al|resp|geb|dipl|ing|mag|med|dent|rer|nat|jur|phd|(?:ph|[bm])\\.(?:d|sc)"
     "|jan|feb|mar|apr|jun|jul|aug|sept?|oct|okt|nov|dec|dez|mio|mrd|std|[\\w.-]{2,30}(?:str|nr)"
     # Of places and people, in English and other languages.
-    "|ave?|avda|blvd|bd|rd|ln|hwy|pkwy|sq|mt|ft|apt|apto|bldg|ste|ext|bros|capt|lt|sgt|gov"
+    "|ave?|avda|blvd|bd|rd|ln|hwy|pkwy|sq|mt|ft|apt|apto|appt|bldg|ste|ext|bros|capt|lt|sgt|gov"
     "|ul|os|pl|mgr|inż|godz|np|ул|пр|просп|пер|пл|кв|корп|стр|тел|им|руб|cad|sok|mah|jl|gg"
 )
 _DAY: Final = re.compile("Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun")  # "sat" is a verb
