@@ -371,7 +371,9 @@ _GAIN_WORDS_MAX: Final = 5
 def _names_gain(words: Sequence[str]) -> bool:
     """Tell whether `words` begin with what changes a life: "a new job"."""
     is_ones_own = bool(words) and words[0] in {"a", "an", "my", "our", "two"}
-    return is_ones_own and not GAIN.isdisjoint(words[1:_GAIN_WORDS_MAX])
+    pairs = zip(words[1:_GAIN_WORDS_MAX], (*words[2:], "at"), strict=False)
+    ends = CLOSED | _WHICH  # else it only says what kind another thing is: "a house style guide"
+    return is_ones_own and any(word in GAIN and after in ends for word, after in pairs)
 
 
 def _refusal(rest: Sequence[str], verbs: Sequence[str]) -> int:

@@ -143,6 +143,7 @@ TALK = [
     "I found a typo in line 3.",
     "I got a warning.",
     "I have found the error.",
+    "I found a house style guide in the repo.",
     "I got an idea.",
     "I'm getting an error.",
     "I'm getting started.",
