@@ -80,7 +80,10 @@ def test_requests_are_passed_on_byte_by_byte(address: str, shared_relayer: Runni
                 "GET", base, headers=headers, extensions={"target": target.encode()}
             )
             answer = client.send(request)
-        assert (base, answer.json()) == (base, {"memories": [], "next_cursor": None})
+        assert (base, answer.json()) == (
+            base,
+            {"memories": [], "next_cursor": None, "unrestored": False},
+        )
     unsigned = httpx.post(f"{address}/v1/recall", json={"query": "x"})
     assert unsigned.status_code == 401
     assert unsigned.headers["x-request-id"]
