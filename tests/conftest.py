@@ -97,7 +97,7 @@ def one_connection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def patience() -> Iterator[None]:
-    """What relayers of this process wait for at most is there in time on a slow machine, too.
+    """Let relayers of this process wait longer, so that a slow machine changes no answer.
 
     A sealed index is loaded before a recall answers without it. What is known is found before a
     model is asked without it.

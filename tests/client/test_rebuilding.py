@@ -35,6 +35,19 @@ def client_of(url: str, founder: Identity, account_id: str) -> SyncMemoryClient:
     )
 
 
+def found_account(url: str, founder: Identity, profile: Path) -> str:
+    """Make a sealed account and its profile, and return its id."""
+    made = SyncMemoryClient.create_account(url, custody="sealed", identity=founder)
+    move_profile(profile, url, made.account_id, founder)
+    return made.account_id
+
+
+def move_profile(profile: Path, url: str, account: str, founder: Identity) -> None:
+    """Let a profile lead to a relayer."""
+    values = {"url": url, "account_id": account, "private_key": founder.seed_hex()}
+    write_private(profile, values)
+
+
 def arrived(client: SyncMemoryClient, ids: Sequence[str]) -> None:
     """Wait until memories have their rows, and then their vectors."""
     until = time.monotonic() + ARRIVAL_S_MAX
@@ -122,11 +135,7 @@ def test_an_export_loses_nothing_that_is_not_back_yet(
     with running_relayer(
         folder, model_dir, "--blob-store", store, database_url=before.url
     ) as relayer:
-        account = SyncMemoryClient.create_account(
-            relayer.url, custody="sealed", identity=founder
-        ).account_id
-        values = {"url": relayer.url, "account_id": account, "private_key": founder.seed_hex()}
-        write_private(profile, values)
+        account = found_account(relayer.url, founder, profile)
         with client_of(relayer.url, founder, account) as client:
             client.remember("Anna drinks tea.")
             client.remember("Ben sells cups.", namespace="shop")
@@ -138,7 +147,7 @@ def test_an_export_loses_nothing_that_is_not_back_yet(
     with running_relayer(
         folder, model_dir, "--blob-store", store, database_url=after.url
     ) as relayer:
-        write_private(profile, values | {"url": relayer.url})
+        move_profile(profile, relayer.url, account, founder)
         with monkeypatch.context() as impatient:
             listing = ["list", "--namespace", "third", "--profile", str(profile)]
             assert main(listing, {}) == EXIT_OK
@@ -177,17 +186,14 @@ def test_a_rotation_ends_no_epoch_of_what_is_not_back(
     with running_relayer(
         folder, model_dir, "--blob-store", store, database_url=before.url
     ) as relayer:
-        account = SyncMemoryClient.create_account(
-            relayer.url, custody="sealed", identity=founder
-        ).account_id
+        account = found_account(relayer.url, founder, profile)
         with client_of(relayer.url, founder, account) as client:
             kept = client.remember("Anna drinks tea.").id
         relayer.kill()
     with running_relayer(
         folder, model_dir, "--blob-store", store, database_url=after.url
     ) as relayer:
-        values = {"url": relayer.url, "account_id": account, "private_key": founder.seed_hex()}
-        write_private(profile, values)
+        move_profile(profile, relayer.url, account, founder)
         shown = json.loads(rotate("--json"))
         assert (shown["retired"], shown["epochs"]) == (False, [1, 2])
         assert (shown["progress"]["older"], shown["progress"]["unrestored"]) == (0, True)
