@@ -103,7 +103,7 @@ def export(shell: Shell) -> None:
 
 @dataclass(frozen=True)
 class _Collected:
-    """What is exported in clear.
+    """Memories that are exported in clear.
 
     Attributes:
         found: by namespace.
